@@ -8,9 +8,7 @@ facts; ``write_posteriors``, a task, writes a partition's posteriors with it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from xnq_dist.core import records
 
@@ -41,16 +39,6 @@ class MethodRecord(records.PartRecord):
     """Whether the readout takes inclusion weights of labels."""
     min_folds: int = 2
     """Minimum number of `readout.folds`."""
-    embedding_inputs: Mapping[str, Any] | None = None
-    """Inputs of the embeddings besides the reservoir's settings; None: the name."""
-    readout_inputs: Mapping[str, Any] | None = None
-    """The same for the readout."""
-
-    def inputs(self, stage: str) -> dict[str, Any]:
-        """Inputs that distinguish its ``embeddings`` or ``readout`` from others."""
-        by_stage = {"embeddings": self.embedding_inputs, "readout": self.readout_inputs}
-        known = by_stage[stage]
-        return {"method": self.name} if known is None else dict(known)
 
 
 METHODS = records.Registry(
@@ -65,8 +53,6 @@ METHODS = records.Registry(
                 "scores"
             ),
             searches=True,
-            embedding_inputs={},
-            readout_inputs={},
             module="xnq_dist.methods.xnq",
         ),
         MethodRecord(
@@ -86,7 +72,6 @@ METHODS = records.Registry(
             cross_fitted=True,
             weights=True,
             min_folds=3,
-            embedding_inputs={"descriptors": True},
             module="xnq_dist.methods.xnq_plus",
         ),
     ),

@@ -11,14 +11,13 @@ non-temporal stores, which avoid reading memory that is overwritten completely.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numba
 from llvmlite import ir
 from numba.core import cgutils
-from numba.extending import intrinsic, overload
-from numpy.typing import NDArray
+from numba.extending import intrinsic
 
 __all__ = [
     "LANES",
@@ -176,17 +175,9 @@ def add_to_row(typing: Any, table: Any, row: Any, first: Any, second: Any) -> An
     return signature, generate
 
 
-def prefetch(rows: NDArray[Any], row: int, at: int) -> None:
-    """Prefetch the cache line of an element of a matrix; has no other effect."""
-
-
-@overload(prefetch, strict=False)
-def _prefetch_compiled(rows: Any, row: Any, at: Any) -> Callable[..., None]:
-    return lambda rows, row, at: _prefetch(rows, row, at)
-
-
 @intrinsic
-def _prefetch(typing: Any, rows: Any, row: Any, at: Any) -> Any:
+def prefetch(typing: Any, rows: Any, row: Any, at: Any) -> Any:
+    """Prefetch the cache line of an element of a matrix; has no other effect."""
     signature = numba.types.void(rows, numba.types.intp, numba.types.intp)
 
     def generate(context: Any, builder: Any, types: Any, arguments: Any) -> Any:
