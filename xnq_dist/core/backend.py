@@ -253,7 +253,5 @@ def data_frames() -> ModuleType:
     """The package cuDF; `SettingsError` if it, or a device, is missing."""
     if not _installed("cudf"):
         raise SettingsError(f"cudf is not installed: {INSTALL}")
-    facts = gpu_facts()
-    if not facts.devices:
-        raise SettingsError(f"cudf cannot be used: {facts.reason}")
+    gpu()
     return importlib.import_module("cudf")
