@@ -164,13 +164,11 @@ def test_publishing_again_keeps_the_files_and_removes_stale_ones(
     before = contents(run)
     publish(run, Settings())
     assert contents(run) == before
-    Path(run.uri, "plots").mkdir()
-    Path(run.uri, "plots", "old.svg").write_text("<svg/>")
     Path(run.uri, "changes.parquet").write_text("of an earlier version")
     publish(run, OTHER)
     after = contents(run)
     assert after["notes.parquet"] == b"mine"
-    assert not {"plots/old.svg", "changes.parquet"} & after.keys()
+    assert "changes.parquet" not in after
 
 
 @pytest.mark.parametrize("storage", ["links", "copies", "store"])

@@ -32,7 +32,13 @@ from xnq_dist.core.need import Workers
 from xnq_dist.core.settings import ClusterSettings, Settings
 from xnq_dist.core.sizes import parse_bytes
 from xnq_dist.core.terminal import kept_from_children
-from xnq_dist.core.waiting import TIMEOUT, first_worker, run_on_workers, worker_records
+from xnq_dist.core.waiting import (
+    TIMEOUT,
+    first_worker,
+    run_on_workers,
+    worker_records,
+    workers,
+)
 
 if TYPE_CHECKING:
     from distributed import Client, Security
@@ -47,7 +53,6 @@ __all__ = [
     "open_cluster",
     "settle",
     "smallest_memory",
-    "thread_count",
     "threads_each",
     "workers",
 ]
@@ -251,26 +256,9 @@ def _kill_left(before: Sequence[BaseProcess]) -> None:
             process.kill()
 
 
-def workers(client: Client) -> dict[str, int]:
-    """Threads of every live worker by address, in address order.
-
-    Raises
-    ------
-    ConnectionLostError
-        When the scheduler is gone.
-    """
-    found = worker_records(client)
-    return {address: int(found[address]["nthreads"]) for address in sorted(found)}
-
-
-def thread_count(client: Client) -> int:
-    """Number of threads of all workers, at least 1."""
-    return max(1, sum(workers(client).values()))
-
-
 def threads_each(client: Client, tasks: int) -> int:
     """Threads for each of as many tasks as run at a time, at least 1."""
-    return max(1, thread_count(client) // max(1, tasks))
+    return max(1, sum(workers(client).values()) // max(1, tasks))
 
 
 def smallest_memory(client: Client) -> int:

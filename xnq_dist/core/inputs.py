@@ -128,9 +128,9 @@ def embeddings_inputs(
 ) -> dict[str, Any]:
     """Inputs of the stage ``embeddings``; the backend is not ``auto``."""
     scales = {"recurrent_scale", "input_scale"}
-    more = method_of(settings.method).inputs("embeddings") | _device(settings)
-    return more | {
+    return _device(settings) | {
         **_made_from("embeddings", graph),
+        "method": settings.method,
         "seed": settings.seed,
         # Use the chosen scales instead of the settings, which may be `select`.
         "reservoir": settings.reservoir.model_dump(exclude=scales),
@@ -156,17 +156,17 @@ def readout_inputs(
     """Inputs of the stage ``readout``; `scores`: None without `columns.scores`."""
     stages = [graph, embeddings, labels, *([] if scores is None else [scores])]
     inputs = _made_from("readout", *stages) | {
+        "method": settings.method,
         "readout": settings.readout.model_dump(exclude={"memory"}),
         "seed": settings.seed,
     }
     # `readout.memory` counts where labelled nodes are sampled.
-    method = method_of(settings.method)
-    facts = embeddings.facts
-    columns = sum(facts["blocks"]) if method.second_stage else facts["dim"]
+    facts, second_stage = embeddings.facts, method_of(settings.method).second_stage
+    columns = sum(facts["blocks"]) if second_stage else facts["dim"]
     rows = settings.readout.max_rows(columns)
     if rows < labels.facts["n_labelled"]:
         inputs["rows"] = rows
-    return inputs | method.inputs("readout")
+    return inputs
 
 
 def posteriors_inputs(readout: Manifest) -> dict[str, Any]:

@@ -8,9 +8,7 @@ facts; ``write_posteriors``, a task, writes a partition's posteriors with it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from xnq_dist.core import records
 
@@ -34,23 +32,10 @@ class MethodRecord(records.PartRecord):
     descriptors: bool = False
     """Whether embeddings have further blocks: features of neighbours, spectrum."""
     second_stage: bool = False
-    """Whether the readout has a second stage of label features; needs `descriptors`."""
+    """Whether the readout has a second stage of label features, which takes scores and
+    inclusion weights of labels; needs `descriptors` and three folds."""
     cross_fitted: bool = False
     """Whether labels of all roles are pooled and each is held out in turn."""
-    weights: bool = False
-    """Whether the readout takes inclusion weights of labels."""
-    min_folds: int = 2
-    """Minimum number of `readout.folds`."""
-    embedding_inputs: Mapping[str, Any] | None = None
-    """Inputs of the embeddings besides the reservoir's settings; None: the name."""
-    readout_inputs: Mapping[str, Any] | None = None
-    """The same for the readout."""
-
-    def inputs(self, stage: str) -> dict[str, Any]:
-        """Inputs that distinguish its ``embeddings`` or ``readout`` from others."""
-        by_stage = {"embeddings": self.embedding_inputs, "readout": self.readout_inputs}
-        known = by_stage[stage]
-        return {"method": self.name} if known is None else dict(known)
 
 
 METHODS = records.Registry(
@@ -65,8 +50,6 @@ METHODS = records.Registry(
                 "scores"
             ),
             searches=True,
-            embedding_inputs={},
-            readout_inputs={},
             module="xnq_dist.methods.xnq",
         ),
         MethodRecord(
@@ -84,9 +67,6 @@ METHODS = records.Registry(
             descriptors=True,
             second_stage=True,
             cross_fitted=True,
-            weights=True,
-            min_folds=3,
-            embedding_inputs={"descriptors": True},
             module="xnq_dist.methods.xnq_plus",
         ),
     ),

@@ -1,30 +1,27 @@
 """Vector instructions that Numba does not generate from loops.
 
 Numba vectorises loops over neighbouring elements, but it does not transpose in
-registers, keep a vector in a register over a loop, or add to neighbouring elements at
-once outside of one. These are written here with LLVM vectors of eight float32 or four
-float64, which every processor supports in some form. Products and
-sums are rounded one by one in program order, with the same bits as simple loops. Also
-here: prefetching, which hides the latency of short rows at random addresses, and
-non-temporal stores, which avoid reading memory that is overwritten completely.
+registers or keep a vector in a register over a loop. These are written here with LLVM
+vectors of eight float32, which every processor supports in some form. Products and sums
+are rounded one by one in program order, with the same bits as simple loops. Also here:
+prefetching, which hides the latency of short rows at random addresses, and non-temporal
+stores, which avoid reading memory that is overwritten completely.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numba
 from llvmlite import ir
 from numba.core import cgutils
-from numba.extending import intrinsic, overload
-from numpy.typing import NDArray
+from numba.extending import intrinsic
 
 __all__ = [
     "LANES",
     "LINE",
     "WIDTH",
-    "add_to_row",
     "fence",
     "prefetch",
     "stream_line",
@@ -152,41 +149,9 @@ def sum_nonzeros(
     return signature, generate
 
 
-_FOUR = ir.VectorType(ir.DoubleType(), 4)
-
-
 @intrinsic
-def add_to_row(typing: Any, table: Any, row: Any, first: Any, second: Any) -> Any:
-    """``table[row] += (first, second, 1, 0)``; rows are four contiguous float64."""
-    number = numba.types.float64
-    signature = numba.types.void(table, numba.types.intp, number, number)
-
-    def generate(context: Any, builder: Any, types: Any, arguments: Any) -> Any:
-        array, row, *values = arguments
-        index = row, ir.Constant(row.type, 0)
-        at = _element_at(context, builder, types.args[0], array, index)
-        at = builder.bitcast(at, _FOUR.as_pointer())
-        more = ir.Constant(_FOUR, [0.0, 0.0, 1.0, 0.0])
-        for place, value in enumerate(values):
-            more = builder.insert_element(more, value, _WORD(place))
-        total = builder.fadd(builder.load(at, align=8), more)
-        builder.store(total, at, align=8)
-        return context.get_dummy_value()
-
-    return signature, generate
-
-
-def prefetch(rows: NDArray[Any], row: int, at: int) -> None:
+def prefetch(typing: Any, rows: Any, row: Any, at: Any) -> Any:
     """Prefetch the cache line of an element of a matrix; has no other effect."""
-
-
-@overload(prefetch, strict=False)
-def _prefetch_compiled(rows: Any, row: Any, at: Any) -> Callable[..., None]:
-    return lambda rows, row, at: _prefetch(rows, row, at)
-
-
-@intrinsic
-def _prefetch(typing: Any, rows: Any, row: Any, at: Any) -> Any:
     signature = numba.types.void(rows, numba.types.intp, numba.types.intp)
 
     def generate(context: Any, builder: Any, types: Any, arguments: Any) -> Any:

@@ -9,25 +9,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from numpy.typing import NDArray
 
 from xnq_dist.core import npy
-from xnq_dist.core.cluster import smallest_memory, workers
+from xnq_dist.core.cluster import smallest_memory
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.threads import map_threads, threads_here
-from xnq_dist.core.waiting import (
-    DONE,
-    Heartbeats,
-    gather,
-    raise_failure,
-    run_on_workers,
-    wait_some,
-)
+from xnq_dist.core.waiting import gather, run_on_workers, wait_all, workers
 
 if TYPE_CHECKING:
-    from distributed import Client, Future
+    from distributed import Client
 
 __all__ = [
     "Shared",
@@ -39,7 +32,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-V = TypeVar("V", covariant=True)
 Array = NDArray[Any]
 R = TypeVar("R")
 SHARE = 4
@@ -47,23 +39,8 @@ SHARE = 4
 _READING = threading.Lock()
 
 
-def _silent(done: int, total: int) -> None:
-    pass
-
-
-class Shared(Protocol[V]):
-    """A value that all tasks read; picklable."""
-
-    def __call__(self) -> V:
-        """The value, which is not changed."""
-
-
-@dataclass(frozen=True)
-class _Held(Generic[T]):
-    value: T
-
-    def __call__(self) -> T:
-        return self.value
+Shared: TypeAlias = Callable[[], T]
+"""Returns a value that all tasks read and none changes; picklable for workers."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +63,7 @@ class Tasks:
         self,
         work: Callable[[T], R],
         items: Sequence[T],
-        progress: Callable[[int, int], object] = _silent,
+        progress: Callable[[int, int], object] | None = None,
     ) -> list[R]:
         """Results of a picklable function for each item, in order.
 
@@ -107,7 +84,7 @@ class Tasks:
 
         Other processes make it once from its arrays: ``make(*arrays(value))``.
         """
-        yield _Held(value)
+        yield lambda: value
 
 
 def in_process(folder: Path, memory: int) -> Tasks:
@@ -131,20 +108,11 @@ class WorkerTasks(Tasks):
         self,
         work: Callable[[T], R],
         items: Sequence[T],
-        progress: Callable[[int, int], object] = _silent,
+        progress: Callable[[int, int], object] | None = None,
     ) -> list[R]:
         """Results for each item; Dask repeats the tasks of lost workers."""
         futures = [self.client.submit(work, item, pure=False) for item in items]
-        look = Heartbeats(self.client).look
-        left: Sequence[Future[Any]] = futures
-        while left:
-            _, left = wait_some(left, look)
-            # Later failures wait: an error names the first fault of a table.
-            for future in futures:
-                if future.status not in DONE:
-                    break
-                raise_failure(future)
-            progress(len(futures) - len(left), len(futures))
+        wait_all(self.client, futures, progress)
         return gather(self.client, futures)
 
     def everywhere(self, function: Callable[[], Any]) -> list[Any]:

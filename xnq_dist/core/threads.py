@@ -25,7 +25,7 @@ def map_threads(
     work: Callable[[T], R],
     items: Sequence[T],
     threads: int | None = None,
-    progress: Callable[[int, int], object] = lambda done, total: None,
+    progress: Callable[[int, int], object] | None = None,
 ) -> list[R]:
     """Results of `work` for each item, in their order; an error is raised.
 
@@ -40,7 +40,8 @@ def map_threads(
         try:
             for result in results:
                 found.append(result)
-                progress(len(found), len(items))
+                if progress is not None:
+                    progress(len(found), len(items))
         finally:
             pool.shutdown(cancel_futures=True)
     return found

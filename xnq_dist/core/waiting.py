@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from xnq_dist.core.errors import ConnectionLostError, InfrastructureError
@@ -39,6 +40,7 @@ __all__ = [
     "wait_some",
     "watched",
     "worker_records",
+    "workers",
 ]
 
 T = TypeVar("T")
@@ -62,7 +64,7 @@ DONE = ("finished", "error", "cancelled")
 
 
 def worker_records(client: Client) -> dict[str, Any]:
-    """The scheduler's current record of each worker, by address.
+    """The scheduler's current record of each worker, by address, in order.
 
     `Client.scheduler_info` is not enough: the client caches it, and a periodic update
     may have replaced it by a version without any workers (distributed 2026.8). On a
@@ -81,9 +83,21 @@ def worker_records(client: Client) -> dict[str, Any]:
         identity = client.sync(asked, callback_timeout=limit, n_workers=-1)
     except OSError as error:
         raise _scheduler_lost(error) from error
-    records: dict[str, Any] = identity["workers"]
+    records = dict(sorted(identity["workers"].items()))
     LOOKED.get()(str(identity["id"]), records)
     return records
+
+
+def workers(client: Client) -> dict[str, int]:
+    """Threads of every live worker by address, in order.
+
+    Raises
+    ------
+    ConnectionLostError
+        When the scheduler is gone.
+    """
+    records = worker_records(client)
+    return {address: int(record["nthreads"]) for address, record in records.items()}
 
 
 class Heartbeats:
@@ -111,23 +125,23 @@ class Heartbeats:
         InfrastructureError
             When the scheduler does not answer, or there was no worker, for the timeout.
         """
-        records = worker_records(self._client)
-        if records:
+        found = workers(self._client)
+        if found:
             self._until = time.monotonic() + self.timeout
         elif time.monotonic() > self._until:
             raise InfrastructureError(
                 f"no Dask worker has given a sign of life for {self.timeout:g} s: "
                 "start workers again if they are yours, and run again to resume"
             )
-        return {each: int(records[each]["nthreads"]) for each in sorted(records)}
+        return found
 
 
 def first_worker(client: Client) -> dict[str, int]:
     """Wait for a worker to join; return threads by address, empty after the timeout."""
     end = time.monotonic() + TIMEOUT.get()
-    while not (found := worker_records(client)) and time.monotonic() < end:
+    while not (found := workers(client)) and time.monotonic() < end:
         time.sleep(POLL / 10)
-    return {address: int(record["nthreads"]) for address, record in found.items()}
+    return found
 
 
 def wait_some(
@@ -165,7 +179,10 @@ def wait_all(
     futures: Sequence[Future[Any]],
     on_progress: Callable[[int, int], object] | None = None,
 ) -> None:
-    """Wait for all futures and raise the first failure; results stay on the workers.
+    """Wait for all futures; results stay on the workers.
+
+    The failure of the first future that failed is raised once those before it are
+    done: an error names the first fault of a table.
 
     Parameters
     ----------
@@ -175,8 +192,8 @@ def wait_all(
     look = Heartbeats(client).look
     left = list(futures)
     while left:
-        done, left = wait_some(left, look)
-        for future in done:
+        _, left = wait_some(left, look)
+        for future in takewhile(lambda each: each.status in DONE, futures):
             raise_failure(future)
         if on_progress is not None:
             on_progress(len(futures) - len(left), len(futures))

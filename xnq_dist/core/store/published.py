@@ -1,6 +1,6 @@
 """Published results: a folder for each version, a pointer, and fixed paths.
 
-``versions/<run_id>/`` holds one complete set of tables, plots and the report page.
+``versions/<run_id>/`` holds one complete set of tables and the report page.
 ``published.json`` names the current one and is replaced atomically. Each file also has
 a fixed path at the top of the run directory, where it is replaced atomically, too.
 Nothing is removed before its replacement is complete.
@@ -38,8 +38,7 @@ TABLES = (
     "partitions.parquet",
     "report.html",
 )
-"""Files that may be at a fixed path, in addition to the folder of plots."""
-PLOTS = "plots"
+"""Files that may be at a fixed path."""
 
 
 @dataclass(frozen=True)
@@ -185,14 +184,9 @@ class Published:
             self._place(version.folder, record)
         for name in {*TABLES, MANIFEST} - named:
             self._top.delete(name)
-        for name in self._top.child(PLOTS).names():
-            if f"{PLOTS}/{name}" not in named:
-                self._top.delete(f"{PLOTS}/{name}")
 
     def _place(self, source: Folder, record: FileRecord) -> None:
         name, top = record.name, self._top
-        if "/" in name:
-            top.child(name.rsplit("/", 1)[0]).create()
         if not top.is_local:
             top.copy(name, name, source)
             return

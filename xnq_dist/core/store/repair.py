@@ -69,11 +69,11 @@ def verify(location: str | Path) -> list[DamagedError]:
     if named and published.current() is None:
         what = f"names {named}, which is not complete"
         faults.append(DamagedError(run.uri, POINTER, what))
-    return [*faults, *_damaged_records(run, POINTER, RUN, PLAN)]
+    return [*faults, *_damaged_records(run)]
 
 
-def _damaged_records(run: RunDirectory, *names: str) -> Iterator[DamagedError]:
-    for name in names:
+def _damaged_records(run: RunDirectory) -> Iterator[DamagedError]:
+    for name in (POINTER, RUN, PLAN):
         try:
             run.folder.read_record(name)
         except DamagedError as error:
@@ -94,7 +94,7 @@ def delete_damage(run: RunDirectory, thorough: bool = False) -> int:
     published = Published(run)
     current = f"{VERSIONS}/{published.pointer().get('run_id')}"
     deleted = []
-    for fault in _damaged_records(run, POINTER, PLAN, RUN):
+    for fault in _damaged_records(run):
         run.folder.delete(fault.file)
         deleted.append((fault.path, fault.what))
     for stage in (*run.stages(), *published.stages()):
