@@ -213,10 +213,10 @@ def scaling_of(
     index: Ints,
     mode: Literal["auto", "robust", "none"],
     progress: Progress = silent,
-) -> Scaling | None:
-    """The scaling of the columns, from one pass over the table; None: no scaling."""
+) -> Scaling:
+    """The scaling of the columns, from one pass over the table."""
     if mode == "none" or not columns.names:
-        return None
+        return Scaling.unchanged(len(columns.feature_names) or 1)
     rows = _counted(columns.batches(index), "measure features", len(index), progress)
     return learn_scaling(rows, len(index), mode == "auto" and columns.as_list)
 
@@ -251,15 +251,13 @@ class FeatureBlocks:
         columns: FeatureColumns,
         index: Ints,
         relabelled: Ints32,
-        scaling: Scaling | None = None,
+        scaling: Scaling,
         progress: Progress = silent,
     ) -> None:
-        """Stream the node table into the blocks, scaled if a scaling is passed."""
+        """Stream the node table into the blocks, scaled."""
         done = 0
         for at, raw in columns.batches(index):
-            matrix = raw.astype(np.float32, copy=False)
-            if scaling is not None:
-                matrix = scaling.apply(raw)
+            matrix = scaling.apply(raw)
             if not self.width:
                 self._set_width(matrix.shape[1])
             target = relabelled[at]

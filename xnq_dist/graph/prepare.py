@@ -163,7 +163,7 @@ class _Rows:
     """Canonical index of each row."""
     labels: Labels
     features: FeatureColumns
-    scaling: Scaling | None
+    scaling: Scaling
     """How the features are scaled."""
     scores: Floats32 | None
     """Scores of another model, `columns.scores`."""
@@ -330,13 +330,12 @@ def _write_scaling(attempt: Attempt, rows: _Rows) -> list[FileRecord]:
     names = rows.features.feature_names
     if not names:
         return []
-    scaling = rows.scaling or Scaling.unchanged(len(names))
-    if (scaling.kinds == CONSTANT).all():
+    if (rows.scaling.kinds == CONSTANT).all():
         log.warning(
             "every feature column is constant and has no effect: name other "
             "columns in columns.features, or set it to null to use the graph alone"
         )
-    return [attempt.write_table(SCALING, scaling.table(names), "feature_scaling")]
+    return [attempt.write_table(SCALING, rows.scaling.table(names), "feature_scaling")]
 
 
 def _write_nodes(

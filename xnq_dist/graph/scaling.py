@@ -21,10 +21,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Words
@@ -64,13 +64,10 @@ KINDS = ("kept", "two values", "robust", "constant")
 KEPT, TWO_VALUES, ROBUST, CONSTANT = range(4)
 
 
-@njit(cache=True, nogil=True)
 def node_hashes(index: Ints) -> Words:
     """A hash of each canonical index; the hash of 0 is the smallest."""
-    hashes = np.empty(index.shape[0], np.uint64)
-    for i in range(index.shape[0]):
-        hashes[i] = mix(np.uint64(index[i]))
-    return hashes
+    words: Any = index.astype(np.uint64)
+    return np.asarray(mix.py_func(words), np.uint64)
 
 
 def largest_hash(nodes: int, width: int) -> np.uint64:
@@ -90,67 +87,47 @@ class Measures:
     at_low: Ints
     """Rows with the smallest value."""
     at_high: Ints
-    """Rows with the largest value; 0 if it equals the smallest."""
+    """Rows with the largest value."""
     sample: Floats
     """Rows of some nodes, ordered by the nodes' hashes, shape (n, F)."""
 
     @property
     def kinds(self) -> NDArray[np.int8]:
         """`CONSTANT`, `TWO_VALUES` or `ROBUST` for each column."""
+        one = self.low == self.high
         few = self.at_low + self.at_high == self.rows
-        one = few & (self.low == self.high)
         return np.select([one, few], [CONSTANT, TWO_VALUES], ROBUST).astype(np.int8)
 
 
-class ColumnStatistics:
-    """Measures `width` columns of `nodes` rows, which are added in any order."""
+def measure(batches: Iterable[tuple[Ints, Matrix]], nodes: int) -> Measures:
+    """Measure the columns of all rows, which come in any order.
 
-    def __init__(self, nodes: int, width: int) -> None:
-        self._largest = largest_hash(nodes, width)
-        self._rows = 0
-        self._low = np.full(width, np.inf)
-        self._high = np.full(width, -np.inf)
-        self._values = np.zeros((2, width))
-        self._counts = np.zeros((3, width), np.int64)
-        self._hashes: list[Words] = []
-        self._sample: list[Matrix] = []
-
-    def add(self, index: Ints, matrix: Matrix) -> None:
-        """Add rows: their canonical indices, (n,), and finite features, (n, F)."""
-        hashes = node_hashes(index)
-        chosen = hashes <= self._largest
-        self._hashes.append(hashes[chosen])
-        self._sample.append(matrix[chosen])
-        self._rows += len(matrix)
-        self._low = np.minimum(self._low, matrix.min(axis=0))
-        self._high = np.maximum(self._high, matrix.max(axis=0))
-        count_values(matrix, self._values, self._counts)
-
-    def measures(self) -> Measures:
-        """Statistics of all rows."""
-        order = np.argsort(np.concatenate(self._hashes), kind="stable")
-        sample = np.concatenate(self._sample)[order].astype(np.float64, copy=False)
-        # The counts are valid for columns of at most two values.
-        counts = np.where(self._counts[2] == 0, self._counts[:2], 0)
-        turned = (counts[1] > 0) & (self._values[0] > self._values[1])
-        at_low, at_high = np.where(turned, counts[::-1], counts)
-        return Measures(self._rows, self._low, self._high, at_low, at_high, sample)
-
-
-@njit(cache=True, nogil=True)
-def count_values(matrix: Matrix, values: Floats, counts: Ints) -> None:
-    """Count the first two values of each column, (2, F), and the rows of others.
-
-    `counts`: shape (3, F).
+    `batches`: canonical indices, (n,), and finite features, (n, F).
     """
-    for row in range(matrix.shape[0]):
-        for at in range(matrix.shape[1]):
-            value, k = matrix[row, at], 0
-            while k < 2 and counts[k, at] > 0 and values[k, at] != value:
-                k += 1
-            if k < 2:
-                values[k, at] = value
-            counts[k, at] += 1
+    rows = 0
+    low: Any = np.inf
+    high: Any = -np.inf
+    at_low: Any = 0
+    at_high: Any = 0
+    hashes: list[Words] = []
+    sample: list[Matrix] = []
+    for index, matrix in batches:
+        rows += len(matrix)
+        lowest = np.minimum(low, matrix.min(axis=0))
+        highest = np.maximum(high, matrix.max(axis=0))
+        # Rows with an earlier extreme value no longer count.
+        at_low = np.where(lowest == low, at_low, 0) + (matrix == lowest).sum(axis=0)
+        at_high = np.where(highest == high, at_high, 0)
+        at_high += (matrix == highest).sum(axis=0)
+        low, high = lowest, highest
+        found = node_hashes(index)
+        chosen = found <= largest_hash(nodes, matrix.shape[1])
+        hashes.append(found[chosen])
+        sample.append(matrix[chosen])
+    order = np.argsort(np.concatenate(hashes), kind="stable")
+    ordered = np.concatenate(sample)[order].astype(np.float64)
+    ends = low.astype(np.float64), high.astype(np.float64)
+    return Measures(rows, *ends, at_low, at_high, ordered)
 
 
 @dataclass(frozen=True)
@@ -173,8 +150,6 @@ class Scaling:
 
     def apply(self, matrix: Matrix) -> Floats32:
         """Scale raw features, shape (n, F), to inputs of the same shape."""
-        if not np.any(self.kinds):
-            return matrix.astype(np.float32, copy=False)
         scaled = matrix.astype(np.float32)
         for kind in (TWO_VALUES, ROBUST, CONSTANT):
             at = np.flatnonzero(self.kinds == kind)
@@ -208,20 +183,7 @@ def learn_scaling(
 ) -> Scaling:
     """Measure all rows and choose how columns are scaled.
 
-    `batches`: canonical indices and features of all nodes; `keeps` as for
-    `choose_scaling`.
-    """
-    statistics: ColumnStatistics | None = None
-    for index, matrix in batches:
-        statistics = statistics or ColumnStatistics(nodes, matrix.shape[1])
-        statistics.add(index, matrix)
-    if statistics is None:
-        raise ValueError("there are no rows to learn from")
-    return choose_scaling(statistics.measures(), keeps)
-
-
-def choose_scaling(measured: Measures, keeps: bool) -> Scaling:
-    """Choose the scaling from the columns' statistics.
+    `batches`: canonical indices and features of all nodes.
 
     With `keeps`, columns in an ordinary range are kept. This is used for a list column,
     whose elements (of a decomposition or an embedding) differ in scale on purpose. Kept
@@ -229,6 +191,7 @@ def choose_scaling(measured: Measures, keeps: bool) -> Scaling:
     root mean square of at most `KEPT_RMS` and a range of at least `KEPT_RANGE`. The
     others are scaled to the median spread of the kept ones with more than two values.
     """
+    measured = measure(batches, nodes)
     kinds = measured.kinds
     if keeps:
         kinds = np.where(_ordinary(measured), KEPT, kinds).astype(np.int8)
