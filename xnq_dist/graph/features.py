@@ -8,6 +8,7 @@ Then each block is read, sorted and passed on.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
@@ -21,7 +22,6 @@ from xnq_dist.core.errors import (
     InfrastructureError,
     InputError,
     SettingsError,
-    StageError,
 )
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.graph import scratch
@@ -147,7 +147,7 @@ class FeatureColumns:
         # The width of variable-size lists is known after the first one.
         rows, done = 4096, 0
         if self.encoding or not self.as_list:
-            width = len(self.feature_names) or len(self.names)
+            width = max(len(self.names), self.n_features)
             rows = max(1, min(_BATCH_BYTES // (8 * width), 1 << 18))
         for batch in self.table.batches(self.names, rows):
             at = index[done : done + batch.rows.num_rows]
@@ -168,6 +168,11 @@ class FeatureColumns:
     def feature_names(self) -> list[str]:
         """Names of the features."""
         return [] if self.encoding is None else self.encoding.names
+
+    @property
+    def n_features(self) -> int:
+        """Number of the features, after `learn`."""
+        return len(self.feature_names) or 1
 
     def _checked(self, name: str, batch: Batch) -> Values:
         """One source's values; numbers are finite, or NaN without a value."""
@@ -216,7 +221,7 @@ def scaling_of(
 ) -> Scaling:
     """The scaling of the columns, from one pass over the table."""
     if mode == "none" or not columns.names:
-        return Scaling.unchanged(len(columns.feature_names) or 1)
+        return Scaling.unchanged(columns.n_features)
     rows = _counted(columns.batches(index), "measure features", len(index), progress)
     return learn_scaling(rows, len(index), mode == "auto" and columns.as_list)
 
@@ -233,18 +238,20 @@ def _counted(
 
 
 class FeatureBlocks:
-    """Features of relabelled rows, collected in block files in an empty folder.
+    """Features of relabelled rows, collected in block files in a new folder.
 
     A block lies within one partition; `offsets`, shape (P + 1,), are the first global
     ids of the partitions. A block takes at most a quarter of `memory` bytes.
     """
 
-    def __init__(self, offsets: Ints, memory: int, folder: Path) -> None:
+    def __init__(self, offsets: Ints, width: int, memory: int, folder: Path) -> None:
+        rows = max(1, min(memory // 4, _LARGEST_BLOCK) // (4 * width))
+        firsts = [np.arange(first, last, rows) for first, last in pairwise(offsets)]
+        self._starts = np.concatenate([*firsts, offsets[-1:]])
         self._offsets = offsets
-        self._memory = min(memory // 4, _LARGEST_BLOCK)
+        self._row = np.dtype([("row", np.int32), ("values", np.float32, (width,))])
         self._folder = folder
-        self._starts = offsets
-        self.width = 0
+        folder.mkdir()
 
     def fill(
         self,
@@ -255,47 +262,24 @@ class FeatureBlocks:
         progress: Progress = silent,
     ) -> None:
         """Stream the node table into the blocks, scaled."""
-        done = 0
-        for at, raw in columns.batches(index):
-            matrix = scaling.apply(raw)
-            if not self.width:
-                self._set_width(matrix.shape[1])
-            target = relabelled[at]
-            block = np.searchsorted(self._starts, target, "right") - 1
+        batches = columns.batches(index)
+        for at, raw in _counted(batches, "read features", len(index), progress):
+            rows = np.empty(len(at), self._row)
+            rows["row"], rows["values"] = relabelled[at], scaling.apply(raw)
+            block = np.searchsorted(self._starts, rows["row"], "right") - 1
             order = np.argsort(block, kind="stable")
             edges = np.flatnonzero(np.diff(block[order])) + 1
-            for rows in np.split(order, edges):
-                stem = self._folder / str(block[rows[0]])
-                scratch.append(stem.with_suffix(".rows"), target[rows])
-                scratch.append(stem.with_suffix(".values"), matrix[rows])
-            done += len(at)
-            progress("read features", done, len(index))
-
-    def _set_width(self, width: int) -> None:
-        self.width = width
-        rows = max(1, self._memory // (4 * width))
-        self._starts = np.concatenate(
-            [
-                np.arange(first, last, rows)
-                for first, last in zip(self._offsets, self._offsets[1:], strict=False)
-            ]
-            + [self._offsets[-1:]]
-        )
+            for part in np.split(order, edges):
+                scratch.append(self._folder / str(block[part[0]]), rows[part])
 
     def read(self, partition: int) -> Iterator[tuple[int, int, Floats32]]:
         """Yield (first global id, end, features) of a partition's blocks in order."""
         first, last = self._offsets[partition], self._offsets[partition + 1]
         for block in range(*np.searchsorted(self._starts, [first, last])):
             start, stop = int(self._starts[block]), int(self._starts[block + 1])
-            stem = self._folder / str(block)
-            rows = scratch.read(stem.with_suffix(".rows"), np.int32)
-            values = scratch.read(stem.with_suffix(".values"), np.float32)
-            if not np.array_equal(np.sort(rows), np.arange(start, stop)):
-                raise StageError(
-                    f"features of nodes {start} to {stop - 1} are missing or repeated "
-                    f"in {self._folder}: run again"
-                )
-            matrix = np.empty((stop - start, self.width), np.float32)
-            matrix[rows - start] = values.reshape(-1, self.width)
-            stem.with_suffix(".values").unlink()
+            path = self._folder / str(block)
+            rows = scratch.read(path, self._row)
+            matrix = np.empty(rows["values"].shape, np.float32)
+            matrix[rows["row"] - start] = rows["values"]
+            path.unlink()
             yield start, stop, matrix
