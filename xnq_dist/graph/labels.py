@@ -87,15 +87,11 @@ def read_nodes(
     Raises
     ------
     InputError
-        For a missing column, an empty table, ids that are null or occur twice, labels
+        For a missing column, ids that are null or occur twice, labels
         of an unusable type, no label or a single class, an unknown role, or a class
         without nodes of both roles.
     """
     rows = _read(table, columns, progress, missing)
-    if not len(rows.ids):
-        raise InputError(
-            f"{table.what} {table.path} has no rows: check that it is the right file"
-        )
     node_ids, index = NodeIds.from_column(rows.ids, table.path)
     # Sorting made several copies of the ids: return the pool's memory to the system.
     pa.default_memory_pool().release_unused()

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.types as pt
 
-from xnq_dist.core.arrays import Bools, Floats
+from xnq_dist.core.arrays import Bools, Floats, offsets_of
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.redaction import redacted
 from xnq_dist.core.settings import InputSettings, Reading
@@ -148,7 +148,7 @@ class Table:
     texts: dict[str, TextFile] = field(default_factory=dict, compare=False, repr=False)
     """What is known of text files so far."""
     groups: range | None = None
-    """Row groups of the only file; None: all rows of all files."""
+    """Row groups of the only file; None: all of all files. A text file is one."""
     first: int = 0
     """Rows of the file before them."""
 
@@ -158,23 +158,20 @@ class Table:
         Parameters
         ----------
         rows
-            Rows from which on a share ends; files without row groups stay complete.
+            Rows from which on a share ends; text files stay complete.
         """
         found = []
         for file in self.files:
-            single = replace(self, files=(file,))
             with self._reading(file) as reader:
-                sizes = reader.group_rows()
-            groups = self.groups or range(len(sizes))
-            first, begin, size = self.first, groups.start, 0
-            for group in groups:
-                size, end = size + sizes[group], group + 1
-                if size >= rows or end == groups.stop:
-                    part = replace(single, groups=range(begin, end), first=first)
-                    found.append(part)
-                    first, begin, size = first + size, end, 0
-            if not sizes:
-                found.append(single)
+                starts = offsets_of(reader.group_rows())
+            groups = self.groups or range(len(starts) - 1)
+            at = groups.start
+            while at < groups.stop:
+                end = int(np.searchsorted(starts, starts[at] + rows))
+                part = range(at, min(max(end, at + 1), groups.stop))
+                first = int(starts[at])
+                found.append(replace(self, files=(file,), groups=part, first=first))
+                at = part.stop
         return found
 
     @contextmanager
@@ -231,30 +228,14 @@ class Table:
         return self.texts[file]
 
     @cached_property
-    def _schemas(self) -> dict[str, pa.Schema]:
+    def schemas(self) -> dict[str, dict[str, pa.DataType]]:
+        """The columns of every file; those of text are known after `settle`."""
         found = {}
         for file in self.files:
             with self._reading(file) as reader:
-                found[file] = reader.schema()
+                schema = reader.schema()
+            found[file] = dict(zip(schema.names, schema.types, strict=True))
         return found
-
-    @cached_property
-    def schemas(self) -> dict[str, dict[str, pa.DataType]]:
-        """The columns of every file; those of text are known after `settle`."""
-        return {
-            file: dict(zip(schema.names, schema.types, strict=True))
-            for file, schema in self._schemas.items()
-        }
-
-    def _once(self, file: str, column: str) -> None:
-        """Raise if a file has two columns of one name."""
-        names = self._schemas[file].names
-        if names.count(column) > 1:
-            at = [str(i + 1) for i, name in enumerate(names) if name == column]
-            raise InputError(
-                f"{file} has {len(at)} columns named {column!r} ({', '.join(at)}): "
-                "rename all but one"
-            )
 
     def settle(self, columns: Iterable[str]) -> Table:
         """The table with the types of all values of some columns of text files.
@@ -277,7 +258,7 @@ class Table:
 
     @cached_property
     def n_rows(self) -> int:
-        """Rows of Parquet files; text files do not store their number."""
+        """Rows of all files; of text files their lines."""
         total = 0
         for file in self.files:
             with self._reading(file) as reader:
@@ -285,21 +266,22 @@ class Table:
             total += sum(sizes[group] for group in self.groups or range(len(sizes)))
         return total
 
-    def count_rows(self) -> int:
-        """Rows of all files; of text files their lines."""
-        total = self.n_rows
-        for file in filter(is_text_file, self.files):
-            with self._reading(file):
-                total += self._text(file).lines()
-        return total
+    def no_rows(self) -> InputError:
+        """The error of an empty table."""
+        return InputError(
+            f"{self.what} {self.path} has no rows: check that it is the right file"
+        )
 
-    def chunks(self, columns: set[str]) -> Iterator[Any]:
-        """Yield the metadata of the columns' chunks in the footers of Parquet files."""
+    def nulls(self, column: str) -> int | None:
+        """Rows without a value by the files' footers; None: they do not say."""
+        total = 0
         for file in self.files:
             with self._reading(file) as reader:
-                for chunk in () if isinstance(reader, TextFile) else reader.chunks():
-                    if chunk.path_in_schema.split(".")[0] in columns:
-                        yield chunk
+                found = reader.nulls(column)
+            if found is None:
+                return None
+            total += found
+        return total
 
     def has(self, column: str | None) -> bool:
         """Whether every file has the column; raises if only some files have it."""
@@ -371,9 +353,15 @@ class Table:
 
     def _batches_of(self, file: str, columns: list[str], rows: int) -> Iterator[Batch]:
         first = self.first
-        for name in columns:
-            self._once(file, name)
         with self._reading(file) as reader:
+            names = reader.schema().names
+            for name in columns:
+                places = [str(at) for at, each in enumerate(names, 1) if each == name]
+                if len(places) > 1:
+                    raise InputError(
+                        f"{file} has {len(places)} columns named {name!r} "
+                        f"({', '.join(places)}): rename all but one"
+                    )
             for batch in reader.batches(columns, rows, self.groups):
                 if batch.num_rows:
                     yield Batch(batch, file, first)

@@ -310,9 +310,6 @@ class TableReader:
         digests, facts = read_table(self._folder, table, make, about)
         rows = digests[name]["rows"]
         if not rows and name != "labels":
-            raise InputError(
-                f"{table.what} {table.path} has no rows: check that it is the right "
-                "file"
-            )
+            raise table.no_rows()
         self.facts[name] = {"path": table.path, "rows": rows, **facts}
         return digests
