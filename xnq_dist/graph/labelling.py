@@ -34,15 +34,13 @@ def label(
     table: Table,
     tables: Mapping[str, Mapping[str, Any]],
     settings: Settings,
-    unknown: Any = "error",
     progress: Progress = silent,
     known: Labels | None = None,
 ) -> Manifest:
     """Make the stage ``labels`` of an existing graph; keep it if nothing changed.
 
-    `tables` holds the digest of the table's ``labels``. `unknown` is ``error`` or
-    ``drop``: what to do with nodes that are not in the graph. `known`: the labels, read
-    from the table if not passed. Stages that depend on different labels are removed.
+    `tables` holds the digest of the table's ``labels``. `known`: the labels, read from
+    the table if not passed. Stages that depend on different labels are removed.
 
     Raises
     ------
@@ -56,9 +54,7 @@ def label(
         return current
     began, of_graph = time.monotonic(), run.stage("graph")
     if known is None:
-        ids, missing = load_ids(of_graph, graph), settings.labels.missing
-        known = read_labels(table, settings.columns, ids, unknown, progress, missing)
-        del ids
+        known = read_labels(table, settings, load_ids(of_graph, graph), progress)
     run.reuse(STAGE, inputs)
     attempt = stage.begin()
     files: list[FileRecord] = []

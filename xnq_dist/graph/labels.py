@@ -9,7 +9,7 @@ label is ignored, and a node with a role other than `ROLES` is taken as unlabell
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.progress import Progress, silent
-from xnq_dist.core.settings import ColumnSettings, Missing
+from xnq_dist.core.settings import Missing, Settings
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.profile.headers import columns_of
 from xnq_dist.graph.tables import Batch, Table, ids_of, plain_keys
@@ -75,10 +75,7 @@ class Labels:
 
 
 def read_nodes(
-    table: Table,
-    columns: ColumnSettings,
-    progress: Progress = silent,
-    missing: Missing = "auto",
+    table: Table, settings: Settings, progress: Progress = silent
 ) -> tuple[NodeIds, Ints, Labels]:
     """The node ids, the canonical index of each row of the node table, and the labels.
 
@@ -91,7 +88,7 @@ def read_nodes(
         of an unusable type, no label or a single class, an unknown role, or a class
         without nodes of both roles.
     """
-    rows = _read(table, columns, progress, missing)
+    rows = _read(table, settings, progress)
     node_ids, index = NodeIds.from_column(rows.ids, table.path)
     # Sorting made several copies of the ids: return the pool's memory to the system.
     pa.default_memory_pool().release_unused()
@@ -99,28 +96,23 @@ def read_nodes(
 
 
 def read_labels(
-    table: Table,
-    columns: ColumnSettings,
-    nodes: NodeIds,
-    unknown: Literal["error", "drop"] = "error",
-    progress: Progress = silent,
-    missing: Missing = "auto",
+    table: Table, settings: Settings, nodes: NodeIds, progress: Progress = silent
 ) -> Labels:
     """Labels and roles of the nodes of an existing graph.
 
     Nodes that are not in the table are unlabelled; rows of nodes that are not in the
-    graph are an error or dropped, as `unknown` says.
+    graph are an error or dropped, as `input.unknown_nodes` says.
 
     Raises
     ------
     InputError
         As `read_nodes`, and for a node that is not in the graph.
     """
-    rows = _read(table, columns, progress, missing)
+    rows = _read(table, settings, progress)
     ids = rows.ids
     index = nodes.index_of(ids)
     foreign = index < 0
-    if foreign.any() and unknown == "error":
+    if foreign.any() and settings.input.unknown_nodes == "error":
         raise InputError(
             f"the {table.what} {table.path} names node "
             f"{show(ids, int(np.argmax(foreign)))}, which is not in the graph: remove "
@@ -135,12 +127,10 @@ def read_labels(
     return rows.finish(table, index, len(nodes))
 
 
-def _read(
-    table: Table, columns: ColumnSettings, progress: Progress, missing: Missing
-) -> NodeRows:
+def _read(table: Table, settings: Settings, progress: Progress) -> NodeRows:
     """Ids, labels and roles in the order of the table."""
-    table.require(columns_of("labels", columns))
-    rows = NodeRows(columns, table.has(columns.role), missing)
+    table.require(columns_of("labels", settings.columns))
+    rows = NodeRows(settings, table.has(settings.columns.role))
     done = 0
     for batch in table.batches(rows.names):
         done += len(rows.add(batch))
@@ -151,11 +141,9 @@ def _read(
 class NodeRows:
     """Ids, labels and roles of the rows read so far."""
 
-    def __init__(
-        self, columns: ColumnSettings, with_roles: bool, missing: Missing
-    ) -> None:
-        self._columns = columns
-        self._missing = missing
+    def __init__(self, settings: Settings, with_roles: bool) -> None:
+        self._columns = columns = settings.columns
+        self._missing = settings.labels.missing
         named = [columns.node_id, columns.label, columns.label_weight]
         named += [columns.role] if with_roles else []
         self.names = [name for name in dict.fromkeys(named) if name is not None]

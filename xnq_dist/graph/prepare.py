@@ -107,7 +107,7 @@ def prepare(
     current = run.stage(STAGE).manifest()
     if current is not None and current.fingerprint == fingerprint(inputs):
         log.info("stage %s: complete, nothing to do", STAGE)
-        label(run, current, nodes, contents, settings, progress=progress)
+        label(run, current, nodes, contents, settings, progress)
         write_scores(run, current, nodes, contents, settings, progress)
         return current
     began, memory = time.monotonic(), settings.input.memory_bytes
@@ -149,7 +149,7 @@ def prepare(
         }
         seconds, digest = time.monotonic() - began, fingerprint(inputs)
         made = stage.commit(attempt, files, digest, inputs, facts, seconds)
-    label(run, made, nodes, contents, settings, progress=progress, known=rows.labels)
+    label(run, made, nodes, contents, settings, progress, rows.labels)
     write_scores(run, made, nodes, contents, settings, progress, rows.scores)
     return made
 
@@ -176,8 +176,7 @@ def _read_rows(nodes: Table, settings: Settings, progress: Progress) -> _Rows:
     if settings.columns.features == "auto":
         log.info("columns.features = auto: %s", chosen or "none, the graph alone")
     features = FeatureColumns(nodes, chosen)
-    missing = settings.labels.missing
-    ids, index, labels = read_nodes(nodes, settings.columns, progress, missing)
+    ids, index, labels = read_nodes(nodes, settings, progress)
     features.learn(index, progress)
     scaling = scaling_of(features, index, mode, progress)
     scores = read_scores(nodes, settings, index, progress)

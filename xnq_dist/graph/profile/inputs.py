@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
@@ -80,7 +80,7 @@ def read_contents(folder: Folder, sources: Sources, settings: Settings) -> Diges
         When a table is missing or cannot be read.
     """
     reader = TableReader(sources, settings, folder)
-    return {**reader.nodes(), **reader.edges()}
+    return {**reader.nodes(), **reader.match("edges")}
 
 
 def answer_digests(
@@ -125,9 +125,9 @@ def profile_inputs(
 
     reader = TableReader(sources, settings, folder)
     reader.nodes()
-    reader.edges()
+    reader.match("edges")
     if choose_source(sources.memberships, settings) == "given":
-        reader.memberships()
+        reader.match("memberships")
     profile = InputProfile(reader.facts, findings(settings, reader.facts))
     if folder is not None:
         folder.create()
@@ -162,7 +162,7 @@ def profile_again(
         reader.labels(labels)
         classes = [value for value, *_ in reader.facts["labels"]["classes"]]
     if memberships is not None:
-        reader.memberships()
+        reader.match("memberships")
     return findings(settings, reader.facts), classes
 
 
@@ -268,17 +268,10 @@ class TableReader:
 
         return self._read("labels", table, make)
 
-    def edges(self) -> Digests:
-        """Read the edge table; return its digest."""
+    def match(self, name: Literal["edges", "memberships"]) -> Digests:
+        """Read a table that names nodes; return its digest."""
         columns = self._settings.columns
-        return self._match("edges", [columns.src, columns.dst])
-
-    def memberships(self) -> Digests:
-        """Read the memberships table; return its digest."""
-        return self._match("memberships", [self._settings.columns.member])
-
-    def _match(self, name: str, ends: list[str]) -> Digests:
-        columns = self._settings.columns
+        ends = [columns.src, columns.dst] if name == "edges" else [columns.member]
         table = _open(name, self._sources, self._settings)
 
         def make() -> Made:

@@ -36,7 +36,7 @@ class NodeObserver:
         self, settings: Settings, roles: bool, features: Sequence[str] = ()
     ) -> None:
         self._label = settings.columns.label
-        self._read = NodeRows(settings.columns, roles, settings.labels.missing)
+        self._read = NodeRows(settings, roles)
         self.columns = [*self._read.names, *features]
         """Columns that batches must have."""
         self._copies = {name: CopyFinder() for name in features}
@@ -120,7 +120,7 @@ class MatchObserver:
     def __init__(
         self, columns: ColumnSettings, ends: list[str], weighted: bool, nodes: NodeIds
     ) -> None:
-        self._named, self._ends, self._weighted = columns, ends, weighted
+        self._named, self._ends = columns, ends
         self.columns = ends
         """Columns that batches must have."""
         self._nodes, self._matched = nodes, 0
