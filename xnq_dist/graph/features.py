@@ -139,7 +139,7 @@ class FeatureColumns:
         for at, values in self._values(index):
             matrix = self.encoding.matrix(values)
             if np.isnan(matrix).any():
-                raise self.changed()
+                raise self._changed()
             yield at, matrix
 
     def _values(self, index: Ints) -> Iterator[tuple[Ints, list[Any]]]:
@@ -156,9 +156,9 @@ class FeatureColumns:
                 break
             yield at, [self._checked(name, batch) for name in self.names]
         if done != len(index):
-            raise self.changed()
+            raise self._changed()
 
-    def changed(self) -> InfrastructureError:
+    def _changed(self) -> InfrastructureError:
         """The error of a table that changed after its ids were read."""
         return InfrastructureError(
             f"{self.table.what} {self.table.path} changed while it was read: run again"

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Words
 from xnq_dist.core.random_bits import mix
 
-__all__ = ["Scaling", "largest_hash", "learn_scaling", "node_hashes"]
+__all__ = ["Scaling", "largest_hash", "learn_scaling", "node_hashes", "sample_rows"]
 
 Matrix = Floats32 | Floats
 
@@ -70,11 +70,15 @@ def node_hashes(index: Ints) -> Words:
     return np.asarray(mix.py_func(words), np.uint64)
 
 
-def largest_hash(nodes: int, width: int) -> np.uint64:
-    """The largest hash of a node in the sample of `width` columns."""
+def sample_rows(width: int) -> int:
+    """Expected rows of the sample of `width` columns."""
     minimum, maximum = SAMPLE_ROWS
-    rows = max(minimum, min(maximum, SAMPLE_BYTES // (8 * width)))
-    return np.uint64(min(int(min(1.0, rows / nodes) * 2**64), 2**64 - 1))
+    return max(minimum, min(maximum, SAMPLE_BYTES // (8 * width)))
+
+
+def largest_hash(nodes: int, rows: int) -> np.uint64:
+    """The largest hash in a sample of some rows of all nodes."""
+    return np.uint64(min(int(rows / nodes * 2**64), 2**64 - 1))
 
 
 @dataclass(frozen=True)
@@ -121,7 +125,7 @@ def measure(batches: Iterable[tuple[Ints, Matrix]], nodes: int) -> Measures:
         at_high += (matrix == highest).sum(axis=0)
         low, high = lowest, highest
         found = node_hashes(index)
-        chosen = found <= largest_hash(nodes, matrix.shape[1])
+        chosen = found <= largest_hash(nodes, sample_rows(matrix.shape[1]))
         hashes.append(found[chosen])
         sample.append(matrix[chosen])
     order = np.argsort(np.concatenate(hashes), kind="stable")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, reduce
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any
 
@@ -223,7 +223,8 @@ class Table:
             key = self.filesystem.type_name, file, self.reading, str(state)
             if state is None or key not in _TEXTS:
                 _TEXTS[key] = open_text(self.filesystem, file, self.reading)
-                _announce(self.what, self.path, _TEXTS[key].dialect.text())
+                how = _TEXTS[key].dialect.text()
+                log.info("%s %s: %s", self.what, self.path, how)
             self.texts[file] = _TEXTS[key]
         return self.texts[file]
 
@@ -370,11 +371,6 @@ class Table:
 
 _TEXTS: dict[tuple[Any, ...], TextFile] = {}
 """What is known of text files, by their state."""
-
-
-@cache
-def _announce(what: str, path: str, dialect: str) -> None:
-    log.info("%s %s: %s", what, path, dialect)
 
 
 def open_table(
