@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
-from itertools import chain
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -250,24 +249,17 @@ def _write(
     tasks: Tasks,
     progress: Progress,
 ) -> tuple[list[FileRecord], dict[str, list[int]]]:
-    """Write nodes and edges of all partitions; nodes on a thread beside the edges.
+    """Write nodes and edges of all partitions.
 
     Returns the files, and counts of each partition by name.
     """
-    writing: list[Future[FileRecord]] = []
-    with ThreadPoolExecutor(1) as beside:
-
-        def on_done(done: int, partitions: int) -> None:
-            progress("write partitions", done, partitions)
-            for number in range(len(writing), done):
-                of_nodes = attempt, number, ids, book, blocks
-                writing.append(beside.submit(_write_nodes, *of_nodes))
-
-        edges = write_partitions(csr, book, tasks, attempt, on_done)
-        nodes = [each.result() for each in writing]
-    pairs = zip(nodes, (each.record for each in edges), strict=True)
+    on_done = partial(progress, "write partitions")
+    edges = write_partitions(csr, book, tasks, attempt, on_done)
+    files = [each.record for each in edges]
+    for number in range(len(edges)):
+        files.append(_write_nodes(attempt, number, ids, book, blocks))
     halo = np.stack([each.sent for each in edges]).astype(np.int32)
-    files = [*chain(*pairs), attempt.write_arrays(HALO_SIZES, sizes=halo)]
+    files.append(attempt.write_arrays(HALO_SIZES, sizes=halo))
     names = edges[0].counts
     return files, {name: [each.counts[name] for each in edges] for name in names}
 
