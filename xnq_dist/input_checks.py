@@ -37,8 +37,6 @@ def check_sources(sources: Sources, settings: Settings) -> None:
     InputError, SettingsError
         The message names the table and what to do.
     """
-    from xnq_dist.graph.tables import open_table
-
     count_tables(sources, settings)
     kind = settings.cluster.kind
     record = CLUSTERS.record_of(kind)
@@ -49,7 +47,7 @@ def check_sources(sources: Sources, settings: Settings) -> None:
     source = choose_source(sources.memberships, settings)
     if source.startswith("column:"):
         column = settings.communities.removeprefix("column:")
-        nodes = open_table(sources.nodes, "node table", settings.input)
+        nodes = sources.table("nodes", settings.input)
         nodes.require([("communities", column)])
 
 

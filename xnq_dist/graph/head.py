@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xnq_dist.core.need import GraphSize
-from xnq_dist.core.settings import TITLES, ColumnSettings, Settings
+from xnq_dist.core.settings import ColumnSettings, Settings
 from xnq_dist.graph.feature_types import HASHED, LEVELS, chosen_columns, kind_of
 from xnq_dist.graph.profile.headers import check_headers
-from xnq_dist.graph.tables import Sources, Table, open_table
+from xnq_dist.graph.tables import Sources, Table
 from xnq_dist.graph.values import NULL_WORDS
 
 __all__ = [
@@ -35,13 +35,9 @@ def count_tables(sources: Sources, settings: Settings) -> GraphSize:
     InputError
         When a table is missing or unreadable, lacks a column, or has no rows.
     """
-
-    def opened(what: str) -> Table:
-        path = str(getattr(sources, what))
-        return open_table(path, TITLES[what], settings.input)
-
     check_headers(sources, settings)
-    nodes, edges = opened("nodes"), opened("edges")
+    nodes = sources.table("nodes", settings.input)
+    edges = sources.table("edges", settings.input)
     columns = chosen_columns(nodes, settings)
     n_nodes, n_edges = count_rows(nodes), count_rows(edges)
     most = likely = n_edges
@@ -50,7 +46,7 @@ def count_tables(sources: Sources, settings: Settings) -> GraphSize:
         likely = round(most - n_edges * reversed_share(edges, columns, n_edges))
     members = None
     if sources.memberships is not None:
-        members = count_rows(opened("memberships"))
+        members = count_rows(sources.table("memberships", settings.input))
     return GraphSize(
         n_nodes,
         most,

@@ -130,7 +130,7 @@ def read_labels(
 def _read(table: Table, settings: Settings, progress: Progress) -> NodeRows:
     """Ids, labels and roles in the order of the table."""
     table.require(columns_of("labels", settings.columns))
-    rows = NodeRows(settings, table.has(settings.columns.role))
+    rows = NodeRows(settings, table)
     done = 0
     for batch in table.batches(rows.names):
         done += len(rows.add(batch))
@@ -141,11 +141,12 @@ def _read(table: Table, settings: Settings, progress: Progress) -> NodeRows:
 class NodeRows:
     """Ids, labels and roles of the rows read so far."""
 
-    def __init__(self, settings: Settings, with_roles: bool) -> None:
+    def __init__(self, settings: Settings, table: Table) -> None:
         self._columns = columns = settings.columns
         self._missing = settings.labels.missing
         named = [columns.node_id, columns.label, columns.label_weight]
-        named += [columns.role] if with_roles else []
+        self._with_roles = table.has(columns.role)
+        named += [columns.role] if self._with_roles else []
         self.names = [name for name in dict.fromkeys(named) if name is not None]
         """The columns that are read."""
         self.seen: dict[Any, int] = {}
@@ -154,7 +155,7 @@ class NodeRows:
         """Provisional class codes of the rows of each batch, -1 unlabelled."""
         self._ids: list[pa.Array] = []
         self._type: pa.DataType | None = None
-        self._with_roles, self._roles = with_roles, [np.empty(0, np.int8)]
+        self._roles = [np.empty(0, np.int8)]
         self._weights: list[Floats] = []
 
     @property

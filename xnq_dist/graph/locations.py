@@ -15,7 +15,7 @@ from xnq_dist.core.errors import InputError
 from xnq_dist.core.redaction import split_query
 from xnq_dist.core.store.folder import filesystem_at
 
-__all__ = ["filesystem_of", "glob", "state_of", "visible"]
+__all__ = ["filesystem_of", "glob", "is_pattern", "state_of", "visible"]
 
 
 def filesystem_of(text: str, what: str) -> tuple[Any, str]:
@@ -31,7 +31,7 @@ def filesystem_of(text: str, what: str) -> tuple[Any, str]:
     # Wildcards are not allowed in a URI: open the part before them.
     fixed, query = split_query(text)
     rest = ""
-    while any(mark in fixed for mark in "*?["):
+    while is_pattern(fixed):
         fixed, _, last = fixed.rpartition("/")
         rest = f"/{last}{rest}"
     try:
@@ -43,10 +43,15 @@ def filesystem_of(text: str, what: str) -> tuple[Any, str]:
     return filesystem, root + rest
 
 
+def is_pattern(path: str) -> bool:
+    """Whether a path has wildcards."""
+    return any(mark in path for mark in "*?[")
+
+
 def glob(filesystem: Any, pattern: str) -> tuple[str, ...]:
     """The files that match a pattern, sorted."""
     fixed = pattern
-    while any(mark in fixed for mark in "*?["):
+    while is_pattern(fixed):
         fixed = posixpath.dirname(fixed)
     depth = pattern.count("/")
     return tuple(

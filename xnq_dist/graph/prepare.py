@@ -48,7 +48,7 @@ from xnq_dist.graph.scaling import CONSTANT, Scaling
 from xnq_dist.graph.scoring import read_scores, write_scores
 from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.spectral import adjacency_radius, is_symmetric, multiply
-from xnq_dist.graph.tables import Sources, Table, open_table
+from xnq_dist.graph.tables import Sources, Table
 
 __all__ = ["partitions_table", "prepare"]
 
@@ -100,8 +100,8 @@ def prepare(
     """
     if contents is None:
         contents = read_contents(run.folder, sources, settings)
-    nodes = open_table(sources.nodes, "node table", settings.input)
-    edges = open_table(sources.edges, "edge table", settings.input)
+    nodes = sources.table("nodes", settings.input)
+    edges = sources.table("edges", settings.input)
     inputs = graph_inputs(contents, settings, partitions)
     current = run.stage(STAGE).manifest()
     if current is not None and current.fingerprint == fingerprint(inputs):

@@ -20,7 +20,7 @@ import pyarrow.types as pt
 from xnq_dist.core.arrays import Bools, Floats, offsets_of
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.redaction import redacted
-from xnq_dist.core.settings import InputSettings, Reading
+from xnq_dist.core.settings import TITLES, InputSettings, Reading
 from xnq_dist.graph.formats.csv_table import TEXT_ENDINGS, TextFile, open_text
 from xnq_dist.graph.formats.looks import looks_like
 from xnq_dist.graph.formats.parquet_table import PARQUET_ENDINGS, ParquetFile
@@ -28,6 +28,7 @@ from xnq_dist.graph.formats.text_types import joined
 from xnq_dist.graph.locations import (
     filesystem_of,
     glob,
+    is_pattern,
     state_of,
     visible,
 )
@@ -88,6 +89,10 @@ class Sources:
     nodes: str
     edges: str
     memberships: str | None = None
+
+    def table(self, name: str, settings: InputSettings) -> Table:
+        """Open a table, by key of `TITLES`; errors are those of `open_table`."""
+        return open_table(getattr(self, name), TITLES[name], settings)
 
     def __repr__(self) -> str:
         shown = redacted((self.nodes, self.edges, self.memberships))
@@ -400,7 +405,7 @@ def open_table(
     try:
         info = filesystem.get_file_info(root)
         there = info.type != pafs.FileType.NotFound
-        if not there and any(mark in root for mark in "*?["):
+        if not there and is_pattern(root):
             files = glob(filesystem, root)
             if not files:
                 raise InputError(f"{what}: no file matches {text}: check the pattern")

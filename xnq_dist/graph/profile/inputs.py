@@ -95,7 +95,8 @@ def answer_digests(
     if source == "leiden":
         return {}
     columns = settings.columns
-    table = _open("memberships" if source == "given" else "nodes", sources, settings)
+    name = "memberships" if source == "given" else "nodes"
+    table = sources.table(name, settings.input)
     if source == "given":
         aspect = table_aspect(table, "memberships", columns)
     else:
@@ -202,10 +203,6 @@ def lines(profile: InputProfile, few: int, brief: bool = False) -> Iterator[str]
         yield f"{each.level}: {each.text} ({each.code})"
 
 
-def _open(name: str, sources: Sources, settings: Settings) -> Table:
-    return open_table(str(getattr(sources, name)), TITLES[name], settings.input)
-
-
 class TableReader:
     """Reads each table at most once, for its digests and its facts."""
 
@@ -224,7 +221,7 @@ class TableReader:
     def nodes(self) -> Digests:
         """Read the node table; return its digests."""
         settings, made = self._settings, []
-        table = _open("nodes", self._sources, settings)
+        table = self._sources.table("nodes", settings.input)
 
         def make() -> Made:
             from xnq_dist.graph.features import FeatureColumns
@@ -241,8 +238,7 @@ class TableReader:
             FeatureColumns(settled, chosen.features)
             if chosen.scores:
                 FeatureColumns(settled, chosen.scores, scores=True)
-            roles = table.has(settings.columns.role)
-            made.append(NodeObserver(settings, roles, named))
+            made.append(NodeObserver(settings, table, named))
             return aspects, made[0]
 
         digests = self._read("nodes", table, make)
@@ -263,8 +259,7 @@ class TableReader:
 
             missing = settings.labels.missing
             aspect = table_aspect(table, "labels", settings.columns, missing)
-            roles = table.has(settings.columns.role)
-            return {"labels": aspect}, NodeObserver(settings, roles)
+            return {"labels": aspect}, NodeObserver(settings, table)
 
         return self._read("labels", table, make)
 
@@ -272,7 +267,7 @@ class TableReader:
         """Read a table that names nodes; return its digest."""
         columns = self._settings.columns
         ends = [columns.src, columns.dst] if name == "edges" else [columns.member]
-        table = _open(name, self._sources, self._settings)
+        table = self._sources.table(name, self._settings.input)
 
         def make() -> Made:
             from xnq_dist.graph.profile.matching import MatchObserver
@@ -290,7 +285,7 @@ class TableReader:
             from xnq_dist.graph.ids import NodeIds
 
             name = self._settings.columns.node_id
-            table = _open("nodes", self._sources, self._settings)
+            table = self._sources.table("nodes", self._settings.input)
             parts = [ids_of(batch, name) for batch in table.batches([name])]
             self._ids = NodeIds.from_column(of_one_type(parts), table.path)[0]
         return self._ids
