@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tests.graph.graphs import edge_table, features_of, node_table, run
 from xnq_dist.core.config import load_settings
 from xnq_dist.graph import layout, scaling
-from xnq_dist.graph.features import FeatureColumns, scaling_of
+from xnq_dist.graph.features import FeatureColumns
 from xnq_dist.graph.labels import read_nodes
 from xnq_dist.graph.scaling import learn_scaling
 from xnq_dist.graph.tables import open_table
@@ -218,9 +218,9 @@ def test_lists_of_one_scale_keep_their_bits(data_folder, name):
     columns = FeatureColumns(table, "features")
     rows = read_nodes(table, load_settings())[:2]
     _, index = rows
-    columns.learn(index)
-    chosen = scaling_of(columns, index, "auto")
-    assert chosen is not None
-    assert (chosen.kinds == scaling.KEPT).all()
-    for _, matrix in columns.batches(index):
-        assert np.array_equal(chosen.apply(matrix), matrix.astype(np.float32))
+    columns.learn(index, "auto")
+    assert (columns.scaling.kinds == scaling.KEPT).all()
+    scaled = [matrix for _, matrix in columns.batches(index)]
+    columns.learn(index, "none")
+    unchanged = [matrix for _, matrix in columns.batches(index)]
+    assert np.array_equal(np.concatenate(scaled), np.concatenate(unchanged))

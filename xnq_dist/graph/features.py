@@ -38,7 +38,6 @@ from xnq_dist.graph.tables import Batch, Table
 __all__ = [
     "FeatureBlocks",
     "FeatureColumns",
-    "scaling_of",
 ]
 
 _BATCH_BYTES = 1 << 25
@@ -79,6 +78,8 @@ class FeatureColumns:
         """Whether the features are one list column."""
         self.encoding: Encoding | None = None
         """How columns become complete numbers; None before `learn`."""
+        self.scaling = Scaling.unchanged(1)
+        """How these are scaled, after `learn`."""
         self._width = 0
         """Length of the lists; 0 before the first one."""
         table.require((setting, name) for name in self.names)
@@ -111,17 +112,13 @@ class FeatureColumns:
             )
         return "list" if self.as_list else next(iter(sorted(found)), "number")
 
-    def learn(self, index: Ints, progress: Progress = silent) -> None:
-        """Learn the encoding in one pass over the table, before `batches`."""
-        if self.names:
-            kinds = list(self._kinds.items())
-            found = _counted(
-                self._values(index), "encode features", len(index), progress
-            )
-            self.encoding = learn_encoding(found, kinds, len(index))
-
-    def batches(self, index: Ints) -> Iterator[tuple[Ints, Matrix]]:
-        """Canonical indices and raw features, shape (rows, F), in the table's order.
+    def learn(
+        self,
+        index: Ints,
+        mode: Literal["auto", "robust", "none"] = "robust",
+        progress: Progress = silent,
+    ) -> None:
+        """Learn the encoding and the scaling (`features.scale`) in one pass each.
 
         `index` is the canonical index of each row of the table.
 
@@ -133,6 +130,26 @@ class FeatureColumns:
         InfrastructureError
             When the table changed after the ids were read.
         """
+        rows = len(index)
+        if self.names:
+            kinds = list(self._kinds.items())
+            values = _counted(self._values(index), "encode features", rows, progress)
+            self.encoding = learn_encoding(values, kinds, rows)
+        self.scaling = Scaling.unchanged(self.n_features)
+        if self.names and mode != "none":
+            raw = _counted(self._raw(index), "measure features", rows, progress)
+            self.scaling = learn_scaling(raw, rows, mode == "auto" and self.as_list)
+
+    def batches(self, index: Ints) -> Iterator[tuple[Ints, Floats32]]:
+        """Canonical indices and scaled features, (rows, F), in the table's order.
+
+        Errors are those of `learn`, which comes first.
+        """
+        for at, raw in self._raw(index):
+            yield at, self.scaling.apply(raw)
+
+    def _raw(self, index: Ints) -> Iterator[tuple[Ints, Matrix]]:
+        """Canonical indices and complete numbers."""
         if self.encoding is None:
             yield index, np.ones((len(index), 1), np.float32)
             return
@@ -213,19 +230,6 @@ class FeatureColumns:
         return cast(Matrix, filled)
 
 
-def scaling_of(
-    columns: FeatureColumns,
-    index: Ints,
-    mode: Literal["auto", "robust", "none"],
-    progress: Progress = silent,
-) -> Scaling:
-    """The scaling of the columns, from one pass over the table."""
-    if mode == "none" or not columns.names:
-        return Scaling.unchanged(columns.n_features)
-    rows = _counted(columns.batches(index), "measure features", len(index), progress)
-    return learn_scaling(rows, len(index), mode == "auto" and columns.as_list)
-
-
 def _counted(
     batches: Iterator[tuple[Ints, T]], what: str, rows: int, progress: Progress
 ) -> Iterator[tuple[Ints, T]]:
@@ -258,14 +262,13 @@ class FeatureBlocks:
         columns: FeatureColumns,
         index: Ints,
         relabelled: Ints32,
-        scaling: Scaling,
         progress: Progress = silent,
     ) -> None:
-        """Stream the node table into the blocks, scaled."""
+        """Stream the node table into the blocks."""
         batches = columns.batches(index)
-        for at, raw in _counted(batches, "read features", len(index), progress):
+        for at, matrix in _counted(batches, "read features", len(index), progress):
             rows = np.empty(len(at), self._row)
-            rows["row"], rows["values"] = relabelled[at], scaling.apply(raw)
+            rows["row"], rows["values"] = relabelled[at], matrix
             block = np.searchsorted(self._starts, rows["row"], "right") - 1
             order = np.argsort(block, kind="stable")
             edges = np.flatnonzero(np.diff(block[order])) + 1

@@ -29,7 +29,6 @@ from xnq_dist.graph.feature_types import chosen_columns
 from xnq_dist.graph.features import (
     FeatureBlocks,
     FeatureColumns,
-    scaling_of,
 )
 from xnq_dist.graph.gpu_ingest import edge_pairs
 from xnq_dist.graph.halo import PartitionBook
@@ -44,7 +43,7 @@ from xnq_dist.graph.layout import (
 from xnq_dist.graph.partition import divide
 from xnq_dist.graph.partition_files import write_partitions
 from xnq_dist.graph.profile.inputs import read_contents
-from xnq_dist.graph.scaling import CONSTANT, Scaling
+from xnq_dist.graph.scaling import CONSTANT
 from xnq_dist.graph.scoring import read_scores, write_scores
 from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.spectral import adjacency_radius, is_symmetric, multiply
@@ -127,12 +126,11 @@ def prepare(
         progress("partition", 1, 1)
         book, width = PartitionBook.of(part, partitions), rows.features.n_features
         blocks = FeatureBlocks(book.offsets, width, memory, folder / "features")
-        of_rows = rows.features, rows.index, book.relabelled, rows.scaling
-        blocks.fill(*of_rows, progress)
+        blocks.fill(rows.features, rows.index, book.relabelled, progress)
         stage = run.stage(STAGE)
         attempt = stage.begin()
         files, sizes = _write(attempt, csr, rows.ids, blocks, book, tasks, progress)
-        files += _write_scaling(attempt, rows)
+        files += _write_scaling(attempt, rows.features)
         facts = {
             "n_nodes": len(rows.ids),
             "n_edges": int(csr.indptr[-1]),
@@ -162,24 +160,20 @@ class _Rows:
     """Canonical index of each row."""
     labels: Labels
     features: FeatureColumns
-    scaling: Scaling
-    """How the features are scaled."""
     scores: Floats32 | None
     """Scores of another model, `columns.scores`."""
 
 
 def _read_rows(nodes: Table, settings: Settings, progress: Progress) -> _Rows:
     """Read ids and labels; learn how features are encoded and scaled."""
-    mode = settings.features.scale
     chosen = chosen_columns(nodes, settings).features
     if settings.columns.features == "auto":
         log.info("columns.features = auto: %s", chosen or "none, the graph alone")
     features = FeatureColumns(nodes, chosen)
     ids, index, labels = read_nodes(nodes, settings, progress)
-    features.learn(index, progress)
-    scaling = scaling_of(features, index, mode, progress)
+    features.learn(index, settings.features.scale, progress)
     scores = read_scores(nodes, settings, index, progress)
-    return _Rows(ids, index, labels, features, scaling, scores)
+    return _Rows(ids, index, labels, features, scores)
 
 
 def _seeing(edges: Table, tasks: Tasks | None) -> Tasks | None:
@@ -264,17 +258,17 @@ def _write(
     return files, {name: [each.counts[name] for each in edges] for name in names}
 
 
-def _write_scaling(attempt: Attempt, rows: _Rows) -> list[FileRecord]:
+def _write_scaling(attempt: Attempt, features: FeatureColumns) -> list[FileRecord]:
     """Write the names of the features, and how they were scaled."""
-    names = rows.features.feature_names
+    names, scaling = features.feature_names, features.scaling
     if not names:
         return []
-    if (rows.scaling.kinds == CONSTANT).all():
+    if (scaling.kinds == CONSTANT).all():
         log.warning(
             "every feature column is constant and has no effect: name other "
             "columns in columns.features, or set it to null to use the graph alone"
         )
-    return [attempt.write_table(SCALING, rows.scaling.table(names), "feature_scaling")]
+    return [attempt.write_table(SCALING, scaling.table(names), "feature_scaling")]
 
 
 def _write_nodes(

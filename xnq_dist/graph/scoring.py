@@ -21,7 +21,6 @@ from xnq_dist.core.store import Manifest, RunDirectory, fingerprint
 from xnq_dist.graph.features import FeatureColumns
 from xnq_dist.graph.labels import read_nodes
 from xnq_dist.graph.layout import file_stem, node_index
-from xnq_dist.graph.scaling import learn_scaling
 from xnq_dist.graph.tables import Table
 
 __all__ = ["read_scores", "write_scores"]
@@ -50,11 +49,10 @@ def read_scores(
     if not names:
         return None
     columns = FeatureColumns(table, names, scores=True)
-    columns.learn(index, progress)
-    scaling = learn_scaling(columns.batches(index), len(index), False)
+    columns.learn(index, progress=progress)
     scores = np.empty((len(index), columns.n_features), np.float32)
-    for at, raw in columns.batches(index):
-        scores[at] = scaling.apply(raw)
+    for at, scaled in columns.batches(index):
+        scores[at] = scaled
     return scores
 
 
