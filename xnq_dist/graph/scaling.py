@@ -154,14 +154,12 @@ class Scaling:
 
     def apply(self, matrix: Matrix) -> Floats32:
         """Scale raw features, shape (n, F), to inputs of the same shape."""
-        scaled = matrix.astype(np.float32)
-        for kind in (TWO_VALUES, ROBUST, CONSTANT):
-            at = np.flatnonzero(self.kinds == kind)
-            if len(at):
-                z = (matrix[:, at] - self.center[at]) / self.spread[at]
-                z = compressed(z) if kind == ROBUST else z
-                scaled[:, at] = self.gain[at] * z
-        return scaled
+        if not self.kinds.any():  # all are kept
+            return matrix.astype(np.float32, copy=False)
+        z = (matrix - self.center) / self.spread
+        robust = self.kinds == ROBUST
+        z[:, robust] = compressed(z[:, robust])
+        return (self.gain * z).astype(np.float32)
 
     def table(self, names: Sequence[str]) -> pa.Table:
         """Schema ``feature_scaling``: one row per column, with these names."""
@@ -199,13 +197,13 @@ def learn_scaling(
     kinds = measured.kinds
     if keeps:
         kinds = np.where(_ordinary(measured), KEPT, kinds).astype(np.int8)
-    width = len(kinds)
-    center, spread = measured.low.copy(), np.ones(width)
-    energy = np.zeros(width)
-    for at in np.flatnonzero(kinds == TWO_VALUES).tolist():
-        rare, ends = _rare_end(measured, at), (measured.low[at], measured.high[at])
-        center[at], spread[at] = ends[1 - rare], ends[rare] - ends[1 - rare]
-        energy[at] = (measured.at_low, measured.at_high)[rare][at] / measured.rows
+    low, high, two = measured.low, measured.high, kinds == TWO_VALUES
+    # The rarer value becomes 1; of equal ones that which the sample's first node lacks.
+    lows, highs = measured.at_low, measured.at_high
+    up = (highs < lows) | ((highs == lows) & (measured.sample[0] == low))
+    center = np.where(two & ~up, high, low)
+    spread = np.where(two, np.where(up, high - low, low - high), 1.0)
+    energy = np.where(two, np.minimum(lows, highs) / measured.rows, 0.0)
     for at in np.flatnonzero(kinds == ROBUST).tolist():
         center[at], size = _location(measured, at)
         z = compressed((measured.sample[:, at] - center[at]) / size)
@@ -229,15 +227,6 @@ def _ordinary(measured: Measures) -> Bools:
     small = (size <= KEPT_SIZE) & (rms <= KEPT_RMS)
     ordinary: Bools = small & wide & (flags | (measured.kinds != TWO_VALUES))
     return ordinary
-
-
-def _rare_end(measured: Measures, at: int) -> int:
-    """Which of two values becomes 1, the rarer one: 0 the smaller, 1 the larger."""
-    low, high = measured.at_low[at], measured.at_high[at]
-    if low != high:
-        return int(high < low)
-    # Equal counts: the value of the first node of the sample becomes 0.
-    return int(measured.sample[0, at] == measured.low[at])
 
 
 def _location(measured: Measures, at: int) -> tuple[float, float]:
