@@ -37,21 +37,17 @@ def check_sources(sources: Sources, settings: Settings) -> None:
     InputError, SettingsError
         The message names the table and what to do.
     """
-    from xnq_dist.graph.profile.headers import check_headers
-    from xnq_dist.graph.tables import open_table
-
-    check_headers(sources, settings)
+    count_tables(sources, settings)
     kind = settings.cluster.kind
     record = CLUSTERS.record_of(kind)
     if record.running:
         CLUSTERS.module_of(kind).connection_to(settings.cluster)
     if record.queued:
         CLUSTERS.module_of(kind).check(settings.cluster)
-    count_tables(sources, settings)
     source = choose_source(sources.memberships, settings)
     if source.startswith("column:"):
         column = settings.communities.removeprefix("column:")
-        nodes = open_table(sources.nodes, "node table", settings.input)
+        nodes = sources.table("nodes", settings.input)
         nodes.require([("communities", column)])
 
 

@@ -243,8 +243,7 @@ def relabel(
         expected = fingerprint(labels_inputs(graph, contents))
         if known is None or known.fingerprint != expected:
             require_embeddings(run)
-        unknown = settings.input.unknown_nodes
-        known = label(run, graph, table, contents, settings, unknown, progress)
+        known = label(run, graph, table, contents, settings, progress)
     if known is None:
         raise StageError(f"{run.uri} has no complete stage 'labels': add --labels")
     weighted = settings.columns.label_weight is not None

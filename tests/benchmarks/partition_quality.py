@@ -55,7 +55,7 @@ def write_graph(name: str, folder: Path) -> Path:
     settings = load_settings(overrides=["input.directed=false"])
     sources = Sources(str(tables / "nodes.parquet"), str(tables / "edges.parquet"))
     nodes_table = open_table(sources.nodes, "node table")
-    ids, _, _ = read_nodes(nodes_table, settings.columns, silent)
+    ids, _, _ = read_nodes(nodes_table, settings, silent)
     edges_table = open_table(sources.edges, "edge table")
     csr, _ = read_edges(
         edges_table,

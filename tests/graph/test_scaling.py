@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.graph.graphs import edge_table, features_of, node_table, run
-from xnq_dist.core.settings import ColumnSettings
+from xnq_dist.core.config import load_settings
 from xnq_dist.graph import layout, scaling
-from xnq_dist.graph.features import FeatureColumns, scaling_of
+from xnq_dist.graph.features import FeatureColumns
 from xnq_dist.graph.labels import read_nodes
 from xnq_dist.graph.scaling import learn_scaling
 from xnq_dist.graph.tables import open_table
@@ -216,11 +216,11 @@ def test_constant_columns_alone_are_warned_of(tmp_path, caplog):
 def test_lists_of_one_scale_keep_their_bits(data_folder, name):
     table = open_table(data_folder / name / "nodes.parquet", "node table")
     columns = FeatureColumns(table, "features")
-    rows = read_nodes(table, ColumnSettings())[:2]
+    rows = read_nodes(table, load_settings())[:2]
     _, index = rows
-    columns.learn(index)
-    chosen = scaling_of(columns, index, "auto")
-    assert chosen is not None
-    assert (chosen.kinds == scaling.KEPT).all()
-    for _, matrix in columns.batches(index):
-        assert np.array_equal(chosen.apply(matrix), matrix.astype(np.float32))
+    columns.learn(index, "auto")
+    assert (columns.scaling.kinds == scaling.KEPT).all()
+    scaled = [matrix for _, matrix in columns.batches(index)]
+    columns.learn(index, "none")
+    unchanged = [matrix for _, matrix in columns.batches(index)]
+    assert np.array_equal(np.concatenate(scaled), np.concatenate(unchanged))

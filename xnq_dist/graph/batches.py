@@ -27,24 +27,21 @@ SINGLE_THREAD = 1 << 17
 7.8 s instead of 10.2 with 1 << 15 (three runs each, alternating)."""
 
 
-def batches(csr: Csr, minimum: int = BATCHES) -> Iterator[CsrRows]:
-    """Yield all rows in order, in `minimum` batches or more, with read-ahead.
+def batches(csr: Csr) -> Iterator[CsrRows]:
+    """Yield all rows in order, in `BATCHES` batches or more, with read-ahead.
 
     No batch has more than its share of the edges, unless a single row has, or of the
-    rows: there are at most about twice `minimum` for any graph.
+    rows: there are at most about twice `BATCHES` for any graph.
     """
     edges = int(csr.indptr[-1])
-    size = max(-(-edges // minimum), 1)
-    each = (
-        csr.rows(*span)
-        for span in spans(csr.indptr, size, max_batch_rows(csr, minimum))
-    )
-    yield from each if edges <= minimum * SINGLE_THREAD else ahead(each)
+    size = max(-(-edges // BATCHES), 1)
+    each = (csr.rows(*span) for span in spans(csr.indptr, size, max_batch_rows(csr)))
+    yield from each if edges <= BATCHES * SINGLE_THREAD else ahead(each)
 
 
-def max_batch_rows(csr: Csr, minimum: int = BATCHES) -> int:
+def max_batch_rows(csr: Csr) -> int:
     """Maximum rows of a batch."""
-    return max(-(-(len(csr.indptr) - 1) // minimum), 1)
+    return max(-(-(len(csr.indptr) - 1) // BATCHES), 1)
 
 
 def share_rows(

@@ -57,11 +57,8 @@ class Aspect:
 class Observer(Protocol):
     """Looks at all batches of a table, and refuses values that cannot be used."""
 
-    columns: list[str]
-    """Columns that batches must have."""
-
     def add(self, batch: Batch) -> object:
-        """Look at a batch."""
+        """Look at a batch, which has the columns of all aspects."""
 
     def facts(self) -> dict[str, Any]:
         """What was counted, as JSON values."""
@@ -188,10 +185,10 @@ def _digests(
 
     pairs = [pair for aspect in aspects.values() for pair in aspect.columns]
     table.require(pairs)
-    names = [name for _, name in pairs] + (observer.columns if observer else [])
+    names = list(dict.fromkeys(name for _, name in pairs))
     found = {name: [0, 0] for name in aspects}
     # Features are wide, so batches have fewer rows.
-    for batch in ahead(table.batches(list(dict.fromkeys(names)), 1 << 16)):
+    for batch in ahead(table.batches(names, 1 << 16)):
         if observer is not None:
             observer.add(batch)  # checks the values
         for name, aspect in aspects.items():

@@ -80,8 +80,7 @@ def words_of(values: pa.Array) -> tuple[int, Ints, Words]:
         tag, words = FLOAT, numbers.view(np.uint64)
     else:
         tag = BOOLEAN if pt.is_boolean(kind) else INTEGER
-        narrow = pt.is_boolean(kind) or pt.is_date32(kind)
-        integers = values.cast(pa.int32()) if narrow else values
+        integers = values.cast(pa.int32()) if pt.is_date32(kind) else values
         integers = integers.cast(pa.int64(), safe=False).fill_null(0)
         words = integers.to_numpy().view(np.uint64)
     return tag, np.arange(len(words) + 1), np.where(gaps, NULL, words)

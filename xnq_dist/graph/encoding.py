@@ -27,7 +27,7 @@ import pyarrow.types as pt
 from xnq_dist.core.arrays import Bools, Floats, Ints
 from xnq_dist.graph.feature_types import HASHED, LEVELS
 from xnq_dist.graph.ids import text_hashes, text_of
-from xnq_dist.graph.scaling import Matrix, largest_hash, node_hashes
+from xnq_dist.graph.scaling import Matrix, largest_hash, node_hashes, sample_rows
 
 __all__ = [
     "Encoding",
@@ -161,7 +161,7 @@ class _Text:
 
     def __init__(self, name: str, nodes: int) -> None:
         self._name = name
-        self._largest = np.uint64(min(int(VALUES_SEEN / nodes * 2**64), 2**64 - 1))
+        self._largest = largest_hash(nodes, VALUES_SEEN)
         self._counts: Counter[bytes] = Counter()
         self._missing = False
         self._seen: Counter[int] = Counter()
@@ -220,7 +220,7 @@ def learn_encoding(
     for index, values in batches:
         if named[0][1] == "list":
             width = values[0].shape[1]
-        chosen = node_hashes(index) <= largest_hash(nodes, width)
+        chosen = node_hashes(index) <= largest_hash(nodes, sample_rows(width))
         for learner, each in zip(learners, values, strict=True):
             learner.add(each, chosen)
     return Encoding(tuple(learner.finish() for learner in learners))

@@ -11,7 +11,7 @@ from xnq_dist.core.settings import ColumnSettings, Settings
 from xnq_dist.graph.tables import Table
 from xnq_dist.graph.values import is_text
 
-__all__ = ["HASHED", "LEVELS", "chosen_columns", "index_columns", "kind_of"]
+__all__ = ["HASHED", "LEVELS", "chosen_columns", "kind_of"]
 
 LEVELS = 20
 """Values up to which a text column becomes one column for each of them."""
@@ -41,20 +41,12 @@ def kind_of(kind: pa.DataType) -> str | None:
     return next((k for k, tests in kinds.items() if any(t(kind) for t in tests)), None)
 
 
-def index_columns(table: Table) -> list[str]:
-    """Columns of integers that have a name of pandas' index."""
-    there = next(iter(table.schemas.values()))
-    return [
-        n for n, kind in there.items() if pt.is_integer(kind) and INDEX.fullmatch(n)
-    ]
-
-
 def chosen_columns(table: Table, settings: Settings) -> ColumnSettings:
     """The column settings with `columns.features` = ``auto`` replaced by names.
 
     A list column ``features`` is used if there is one, else all columns that can be
-    features, except those that other settings name and `index_columns`; None: there
-    are none.
+    features, except those that other settings name and integers with a name of pandas'
+    index; None: there are none.
     """
     columns = settings.columns
     if columns.features != "auto":
@@ -66,7 +58,9 @@ def chosen_columns(table: Table, settings: Settings) -> ColumnSettings:
         single = columns.model_dump(exclude={"features", "scores", *edges})
         taken = {*single.values(), *columns.scores}
         taken.add(settings.communities.removeprefix("column:"))
-        taken.update(index_columns(table))
+        taken |= {
+            n for n, k in first.items() if pt.is_integer(k) and INDEX.fullmatch(n)
+        }
         chosen = [
             name
             for name, kind in first.items()

@@ -8,6 +8,7 @@ Then each block is read, sorted and passed on.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
@@ -21,7 +22,6 @@ from xnq_dist.core.errors import (
     InfrastructureError,
     InputError,
     SettingsError,
-    StageError,
 )
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.graph import scratch
@@ -38,7 +38,6 @@ from xnq_dist.graph.tables import Batch, Table
 __all__ = [
     "FeatureBlocks",
     "FeatureColumns",
-    "scaling_of",
 ]
 
 _BATCH_BYTES = 1 << 25
@@ -79,6 +78,8 @@ class FeatureColumns:
         """Whether the features are one list column."""
         self.encoding: Encoding | None = None
         """How columns become complete numbers; None before `learn`."""
+        self.scaling = Scaling.unchanged(1)
+        """How these are scaled, after `learn`."""
         self._width = 0
         """Length of the lists; 0 before the first one."""
         table.require((setting, name) for name in self.names)
@@ -111,17 +112,13 @@ class FeatureColumns:
             )
         return "list" if self.as_list else next(iter(sorted(found)), "number")
 
-    def learn(self, index: Ints, progress: Progress = silent) -> None:
-        """Learn the encoding in one pass over the table, before `batches`."""
-        if self.names:
-            kinds = list(self._kinds.items())
-            found = _counted(
-                self._values(index), "encode features", len(index), progress
-            )
-            self.encoding = learn_encoding(found, kinds, len(index))
-
-    def batches(self, index: Ints) -> Iterator[tuple[Ints, Matrix]]:
-        """Canonical indices and raw features, shape (rows, F), in the table's order.
+    def learn(
+        self,
+        index: Ints,
+        mode: Literal["auto", "robust", "none"] = "robust",
+        progress: Progress = silent,
+    ) -> None:
+        """Learn the encoding and the scaling (`features.scale`) in one pass each.
 
         `index` is the canonical index of each row of the table.
 
@@ -133,13 +130,33 @@ class FeatureColumns:
         InfrastructureError
             When the table changed after the ids were read.
         """
+        rows = len(index)
+        if self.names:
+            kinds = list(self._kinds.items())
+            values = _counted(self._values(index), "encode features", rows, progress)
+            self.encoding = learn_encoding(values, kinds, rows)
+        self.scaling = Scaling.unchanged(self.n_features)
+        if self.names and mode != "none":
+            raw = _counted(self._raw(index), "measure features", rows, progress)
+            self.scaling = learn_scaling(raw, rows, mode == "auto" and self.as_list)
+
+    def batches(self, index: Ints) -> Iterator[tuple[Ints, Floats32]]:
+        """Canonical indices and scaled features, (rows, F), in the table's order.
+
+        Errors are those of `learn`, which comes first.
+        """
+        for at, raw in self._raw(index):
+            yield at, self.scaling.apply(raw)
+
+    def _raw(self, index: Ints) -> Iterator[tuple[Ints, Matrix]]:
+        """Canonical indices and complete numbers."""
         if self.encoding is None:
             yield index, np.ones((len(index), 1), np.float32)
             return
         for at, values in self._values(index):
             matrix = self.encoding.matrix(values)
             if np.isnan(matrix).any():
-                raise self.changed()
+                raise self._changed()
             yield at, matrix
 
     def _values(self, index: Ints) -> Iterator[tuple[Ints, list[Any]]]:
@@ -147,7 +164,7 @@ class FeatureColumns:
         # The width of variable-size lists is known after the first one.
         rows, done = 4096, 0
         if self.encoding or not self.as_list:
-            width = len(self.feature_names) or len(self.names)
+            width = max(len(self.names), self.n_features)
             rows = max(1, min(_BATCH_BYTES // (8 * width), 1 << 18))
         for batch in self.table.batches(self.names, rows):
             at = index[done : done + batch.rows.num_rows]
@@ -156,9 +173,9 @@ class FeatureColumns:
                 break
             yield at, [self._checked(name, batch) for name in self.names]
         if done != len(index):
-            raise self.changed()
+            raise self._changed()
 
-    def changed(self) -> InfrastructureError:
+    def _changed(self) -> InfrastructureError:
         """The error of a table that changed after its ids were read."""
         return InfrastructureError(
             f"{self.table.what} {self.table.path} changed while it was read: run again"
@@ -168,6 +185,11 @@ class FeatureColumns:
     def feature_names(self) -> list[str]:
         """Names of the features."""
         return [] if self.encoding is None else self.encoding.names
+
+    @property
+    def n_features(self) -> int:
+        """Number of the features, after `learn`."""
+        return len(self.feature_names) or 1
 
     def _checked(self, name: str, batch: Batch) -> Values:
         """One source's values; numbers are finite, or NaN without a value."""
@@ -208,19 +230,6 @@ class FeatureColumns:
         return cast(Matrix, filled)
 
 
-def scaling_of(
-    columns: FeatureColumns,
-    index: Ints,
-    mode: Literal["auto", "robust", "none"],
-    progress: Progress = silent,
-) -> Scaling | None:
-    """The scaling of the columns, from one pass over the table; None: no scaling."""
-    if mode == "none" or not columns.names:
-        return None
-    rows = _counted(columns.batches(index), "measure features", len(index), progress)
-    return learn_scaling(rows, len(index), mode == "auto" and columns.as_list)
-
-
 def _counted(
     batches: Iterator[tuple[Ints, T]], what: str, rows: int, progress: Progress
 ) -> Iterator[tuple[Ints, T]]:
@@ -233,71 +242,47 @@ def _counted(
 
 
 class FeatureBlocks:
-    """Features of relabelled rows, collected in block files in an empty folder.
+    """Features of relabelled rows, collected in block files in a new folder.
 
     A block lies within one partition; `offsets`, shape (P + 1,), are the first global
     ids of the partitions. A block takes at most a quarter of `memory` bytes.
     """
 
-    def __init__(self, offsets: Ints, memory: int, folder: Path) -> None:
+    def __init__(self, offsets: Ints, width: int, memory: int, folder: Path) -> None:
+        rows = max(1, min(memory // 4, _LARGEST_BLOCK) // (4 * width))
+        firsts = [np.arange(first, last, rows) for first, last in pairwise(offsets)]
+        self._starts = np.concatenate([*firsts, offsets[-1:]])
         self._offsets = offsets
-        self._memory = min(memory // 4, _LARGEST_BLOCK)
+        self._row = np.dtype([("row", np.int32), ("values", np.float32, (width,))])
         self._folder = folder
-        self._starts = offsets
-        self.width = 0
+        folder.mkdir()
 
     def fill(
         self,
         columns: FeatureColumns,
         index: Ints,
         relabelled: Ints32,
-        scaling: Scaling | None = None,
         progress: Progress = silent,
     ) -> None:
-        """Stream the node table into the blocks, scaled if a scaling is passed."""
-        done = 0
-        for at, raw in columns.batches(index):
-            matrix = raw.astype(np.float32, copy=False)
-            if scaling is not None:
-                matrix = scaling.apply(raw)
-            if not self.width:
-                self._set_width(matrix.shape[1])
-            target = relabelled[at]
-            block = np.searchsorted(self._starts, target, "right") - 1
+        """Stream the node table into the blocks."""
+        batches = columns.batches(index)
+        for at, matrix in _counted(batches, "read features", len(index), progress):
+            rows = np.empty(len(at), self._row)
+            rows["row"], rows["values"] = relabelled[at], matrix
+            block = np.searchsorted(self._starts, rows["row"], "right") - 1
             order = np.argsort(block, kind="stable")
             edges = np.flatnonzero(np.diff(block[order])) + 1
-            for rows in np.split(order, edges):
-                stem = self._folder / str(block[rows[0]])
-                scratch.append(stem.with_suffix(".rows"), target[rows])
-                scratch.append(stem.with_suffix(".values"), matrix[rows])
-            done += len(at)
-            progress("read features", done, len(index))
-
-    def _set_width(self, width: int) -> None:
-        self.width = width
-        rows = max(1, self._memory // (4 * width))
-        self._starts = np.concatenate(
-            [
-                np.arange(first, last, rows)
-                for first, last in zip(self._offsets, self._offsets[1:], strict=False)
-            ]
-            + [self._offsets[-1:]]
-        )
+            for part in np.split(order, edges):
+                scratch.append(self._folder / str(block[part[0]]), rows[part])
 
     def read(self, partition: int) -> Iterator[tuple[int, int, Floats32]]:
         """Yield (first global id, end, features) of a partition's blocks in order."""
         first, last = self._offsets[partition], self._offsets[partition + 1]
         for block in range(*np.searchsorted(self._starts, [first, last])):
             start, stop = int(self._starts[block]), int(self._starts[block + 1])
-            stem = self._folder / str(block)
-            rows = scratch.read(stem.with_suffix(".rows"), np.int32)
-            values = scratch.read(stem.with_suffix(".values"), np.float32)
-            if not np.array_equal(np.sort(rows), np.arange(start, stop)):
-                raise StageError(
-                    f"features of nodes {start} to {stop - 1} are missing or repeated "
-                    f"in {self._folder}: run again"
-                )
-            matrix = np.empty((stop - start, self.width), np.float32)
-            matrix[rows - start] = values.reshape(-1, self.width)
-            stem.with_suffix(".values").unlink()
+            path = self._folder / str(block)
+            rows = scratch.read(path, self._row)
+            matrix = np.empty(rows["values"].shape, np.float32)
+            matrix[rows["row"] - start] = rows["values"]
+            path.unlink()
             yield start, stop, matrix

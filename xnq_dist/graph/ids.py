@@ -7,6 +7,8 @@ table.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -141,22 +143,18 @@ class NodeIds:
         if isinstance(ids, pa.ChunkedArray):
             parts = [self.index_of(chunk) for chunk in ids.chunks]
             return np.concatenate([np.empty(0, np.int64), *parts])
-        if self.type == "string":
-            ids = ids.cast(self.values.type)
-            found = self._find(ids)
-            there = self.values.take(pa.array(found, mask=found < 0))
-            same = pc.equal(there, ids).fill_null(False)
-            return np.where(same.to_numpy(zero_copy_only=False), found, -1)
-        if pt.is_integer(ids.type):
-            return self._find(ids)
-        plain = pc.match_substring_regex(ids, r"^(0|-?[1-9]\d{0,18})$")
-        # Of 19 digits, those that 64 bits hold.
-        digits = pc.utf8_ltrim(ids, "-")
-        short = pc.less(pc.utf8_length(digits), 19)
-        plain = pc.and_(plain, pc.or_(short, pc.less_equal(digits, str(2**63 - 1))))
-        numbers = pc.if_else(plain, ids, None).cast(pa.int64())
-        index = self._find(numbers.fill_null(0))
-        return np.where(numbers.is_valid().to_numpy(False), index, -1)
+        if self.type == "int64":
+            return self._find(ids) if pt.is_integer(ids.type) else self._as_text(ids)
+        ids = ids.cast(self.values.type)
+        found = self._find(ids)
+        there = self.values.take(pa.array(found, mask=found < 0))
+        same = pc.equal(there, ids).fill_null(False)
+        return np.where(same.to_numpy(zero_copy_only=False), found, -1)
+
+    @cached_property
+    def _as_text(self) -> Callable[[pa.Array], Ints]:
+        """Look-up of integers by their text."""
+        return NodeIds(self.values.cast(pa.large_string())).index_of
 
     def _find(self, ids: pa.Array) -> Ints:
         """Index of the id with the same key, -1 without one."""

@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from xnq_dist.core.errors import StageError
 from xnq_dist.core.inputs import labels_inputs
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Settings
@@ -22,7 +21,7 @@ from xnq_dist.graph.labels import ROLES, Labels, read_labels
 from xnq_dist.graph.layout import file_stem, load_ids, node_index
 from xnq_dist.graph.tables import Table
 
-__all__ = ["label", "write_labels"]
+__all__ = ["label"]
 
 log = logging.getLogger(__name__)
 
@@ -35,66 +34,42 @@ def label(
     table: Table,
     tables: Mapping[str, Mapping[str, Any]],
     settings: Settings,
-    unknown: Any = "error",
     progress: Progress = silent,
+    known: Labels | None = None,
 ) -> Manifest:
     """Make the stage ``labels`` of an existing graph; keep it if nothing changed.
 
-    `tables` holds the digests of the table's ``labels`` and ``roles``. `unknown` is
-    ``error`` or ``drop``: what to do with nodes that are not in the graph.
+    `tables` holds the digest of the table's ``labels``. `known`: the labels, read from
+    the table if not passed. Stages that depend on different labels are removed.
 
     Raises
     ------
     InputError
         As `graph.labels.read_labels`; the old stage is then still there.
     """
-    current = run.stage(STAGE).manifest()
-    due = fingerprint(labels_inputs(graph, tables))
-    if current is not None and current.fingerprint == due:
+    stage, inputs = run.stage(STAGE), labels_inputs(graph, tables)
+    current, digest = stage.manifest(), fingerprint(inputs)
+    if current is not None and current.fingerprint == digest:
         log.info("stage %s: complete, nothing to do", STAGE)
         return current
-    began = time.monotonic()
-    nodes = load_ids(run.stage("graph"), graph)
-    missing = settings.labels.missing
-    known = read_labels(table, settings.columns, nodes, unknown, progress, missing)
-    del nodes
-    return write_labels(run, graph, known, tables, began)
-
-
-def write_labels(
-    run: RunDirectory,
-    graph: Manifest,
-    known: Labels,
-    tables: Mapping[str, Mapping[str, Any]],
-    began: float,
-) -> Manifest:
-    """Write the stage, and remove the stages that depend on it."""
-    inputs = labels_inputs(graph, tables)
+    began, of_graph = time.monotonic(), run.stage("graph")
+    if known is None:
+        known = read_labels(table, settings, load_ids(of_graph, graph), progress)
     run.reuse(STAGE, inputs)
-    stage = run.stage(STAGE)
     attempt = stage.begin()
     files: list[FileRecord] = []
-    weights: list[FileRecord] = []
-    for number, index in enumerate(node_index(run.stage("graph"), graph)):
+    for number, index in enumerate(node_index(of_graph, graph)):
         codes, roles = known.codes[index], known.roles[index]
-        table = {
+        columns = {
             "index": pa.array(index),
             "label": pa.array(codes, mask=codes < 0),
             "role": pa.array(ROLES).take(pa.array(roles, mask=roles < 0)),
         }
         stem = file_stem("labels", number)
-        files.append(attempt.write_table(stem, pa.table(table), "node_labels"))
+        files.append(attempt.write_table(stem, pa.table(columns), "node_labels"))
         if known.weights is not None:
             arrays = {"index": index, "weights": known.weights[index]}
-            weights.append(
-                attempt.write_arrays(file_stem("label-weights", number), **arrays)
-            )
-    if sum(record.rows for record in files) != len(known.codes):
-        raise StageError(
-            f"{run.uri}: {sum(record.rows for record in files)} rows of labels for "
-            f"{len(known.codes)} nodes: internal error, please report it"
-        )
+            stem = file_stem("label-weights", number)
+            files.append(attempt.write_arrays(stem, **arrays))
     seconds = time.monotonic() - began
-    digest = fingerprint(inputs)
-    files += weights
     return stage.commit(attempt, files, digest, inputs, known.facts(), seconds)

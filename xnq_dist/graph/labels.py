@@ -9,7 +9,7 @@ label is ignored, and a node with a role other than `ROLES` is taken as unlabell
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
+from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.progress import Progress, silent
-from xnq_dist.core.settings import ColumnSettings, Missing
+from xnq_dist.core.settings import Missing, Settings
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.profile.headers import columns_of
 from xnq_dist.graph.tables import Batch, Table, ids_of, plain_keys
@@ -75,10 +75,7 @@ class Labels:
 
 
 def read_nodes(
-    table: Table,
-    columns: ColumnSettings,
-    progress: Progress = silent,
-    missing: Missing = "auto",
+    table: Table, settings: Settings, progress: Progress = silent
 ) -> tuple[NodeIds, Ints, Labels]:
     """The node ids, the canonical index of each row of the node table, and the labels.
 
@@ -87,15 +84,11 @@ def read_nodes(
     Raises
     ------
     InputError
-        For a missing column, an empty table, ids that are null or occur twice, labels
+        For a missing column, ids that are null or occur twice, labels
         of an unusable type, no label or a single class, an unknown role, or a class
         without nodes of both roles.
     """
-    rows = _read(table, columns, progress, missing)
-    if not len(rows.ids):
-        raise InputError(
-            f"{table.what} {table.path} has no rows: check that it is the right file"
-        )
+    rows = _read(table, settings, progress)
     node_ids, index = NodeIds.from_column(rows.ids, table.path)
     # Sorting made several copies of the ids: return the pool's memory to the system.
     pa.default_memory_pool().release_unused()
@@ -103,28 +96,23 @@ def read_nodes(
 
 
 def read_labels(
-    table: Table,
-    columns: ColumnSettings,
-    nodes: NodeIds,
-    unknown: Literal["error", "drop"] = "error",
-    progress: Progress = silent,
-    missing: Missing = "auto",
+    table: Table, settings: Settings, nodes: NodeIds, progress: Progress = silent
 ) -> Labels:
     """Labels and roles of the nodes of an existing graph.
 
     Nodes that are not in the table are unlabelled; rows of nodes that are not in the
-    graph are an error or dropped, as `unknown` says.
+    graph are an error or dropped, as `input.unknown_nodes` says.
 
     Raises
     ------
     InputError
         As `read_nodes`, and for a node that is not in the graph.
     """
-    rows = _read(table, columns, progress, missing)
+    rows = _read(table, settings, progress)
     ids = rows.ids
     index = nodes.index_of(ids)
     foreign = index < 0
-    if foreign.any() and unknown == "error":
+    if foreign.any() and settings.input.unknown_nodes == "error":
         raise InputError(
             f"the {table.what} {table.path} names node "
             f"{show(ids, int(np.argmax(foreign)))}, which is not in the graph: remove "
@@ -139,12 +127,10 @@ def read_labels(
     return rows.finish(table, index, len(nodes))
 
 
-def _read(
-    table: Table, columns: ColumnSettings, progress: Progress, missing: Missing
-) -> NodeRows:
+def _read(table: Table, settings: Settings, progress: Progress) -> NodeRows:
     """Ids, labels and roles in the order of the table."""
-    table.require(columns_of("labels", columns))
-    rows = NodeRows(columns, table.has(columns.role), missing)
+    table.require(columns_of("labels", settings.columns))
+    rows = NodeRows(settings, table)
     done = 0
     for batch in table.batches(rows.names):
         done += len(rows.add(batch))
@@ -155,22 +141,21 @@ def _read(
 class NodeRows:
     """Ids, labels and roles of the rows read so far."""
 
-    def __init__(
-        self, columns: ColumnSettings, with_roles: bool, missing: Missing
-    ) -> None:
-        self._columns = columns
-        self._missing = missing
+    def __init__(self, settings: Settings, table: Table) -> None:
+        self._columns = columns = settings.columns
+        self._missing = settings.labels.missing
         named = [columns.node_id, columns.label, columns.label_weight]
-        named += [columns.role] if with_roles else []
+        self._with_roles = table.has(columns.role)
+        named += [columns.role] if self._with_roles else []
         self.names = [name for name in dict.fromkeys(named) if name is not None]
         """The columns that are read."""
         self.seen: dict[Any, int] = {}
         """Provisional codes of the classes, in order of first occurrence."""
-        self.codes: list[Ints32] = []
+        self.codes = [np.empty(0, np.int32)]
         """Provisional class codes of the rows of each batch, -1 unlabelled."""
         self._ids: list[pa.Array] = []
         self._type: pa.DataType | None = None
-        self._roles: list[NDArray[np.int8]] | None = [] if with_roles else None
+        self._roles = [np.empty(0, np.int8)]
         self._weights: list[Floats] = []
 
     @property
@@ -184,11 +169,12 @@ class NodeRows:
         ids = _valid_text(ids_of(batch, named), batch, named)
         self._ids.append(ids)
         labels = plain_labels(batch, columns.label, self._missing)
-        if self._roles is not None:
+        roles = np.full(len(ids), -1, np.int8)
+        if self._with_roles:
             roles = role_codes(batch, columns.role)
-            self._roles.append(np.maximum(roles, -1))
             used = pa.array(roles > -2)
             labels = pc.if_else(used, labels, pa.scalar(None, labels.type))
+        self._roles.append(roles)
         if labels.null_count < len(labels):
             self._type = one_type(labels, self._type, columns.label, batch.file)
         encoded, seen = labels.dictionary_encode(), self.seen
@@ -202,9 +188,7 @@ class NodeRows:
 
     def classes(self) -> list[tuple[Any, int, int, int]]:
         """The classes: value, labelled nodes, and those of each role."""
-        codes = np.concatenate([np.empty(0, np.int32), *self.codes])
-        every = self._roles or [np.full(len(codes), -1, np.int8)]
-        roles = np.concatenate(every)
+        codes, roles = np.concatenate(self.codes), np.concatenate(self._roles)
         counts = [
             np.bincount(codes[(codes >= 0) & chosen], minlength=len(self.seen))
             for chosen in (True, *(roles == code for code in range(len(ROLES))))
@@ -215,35 +199,27 @@ class NodeRows:
     def finish(self, table: Table, index: Ints, n_nodes: int) -> Labels:
         """The labels by canonical index; rows whose index is -1 are left out."""
         known = index >= 0
-        codes, classes = self._ranked(table, known)
-        labels = np.full(n_nodes, -1, np.int32)
-        labels[index[known]] = codes[known]
-        role = np.full(n_nodes, -1, np.int8)
-        if self._roles is not None:
-            role[index[known]] = np.concatenate(self._roles)[known]
-            role[labels < 0] = -1
-        dropped = len(index) - int(np.count_nonzero(known))
-        weights = None
-        if self._columns.label_weight is not None:
-            weights = np.zeros(n_nodes)
-            weights[index[known]] = np.concatenate(self._weights)[known]
-        return Labels(labels, role, classes, dropped, weights)
-
-    def _ranked(self, table: Table, used: Bools) -> tuple[Ints32, list[Any]]:
-        """Codes of all rows, and the classes that the used rows have."""
-        codes = np.concatenate([np.empty(0, np.int32), *self.codes])
-        there = np.unique(codes[used & (codes >= 0)])
-        values = list(self.seen)
-        classes = sorted(values[at] for at in there.tolist())
+        codes, values = np.concatenate(self.codes)[known], list(self.seen)
+        classes = sorted(values[at] for at in np.unique(codes[codes >= 0]).tolist())
         if len(classes) < 2:
             raise InputError(
                 f"label column {self._columns.label!r} of the {table.what} "
                 f"{table.path} has labels of {classes or 'no class'}: label nodes of "
                 "two classes"
             )
-        final = np.full(len(values) + 1, -1, np.int32)
-        final[[self.seen[value] for value in classes]] = np.arange(len(classes))
-        return final[codes], classes
+        rank = np.full(len(values) + 1, -1, np.int32)
+        rank[[self.seen[value] for value in classes]] = np.arange(len(classes))
+        labels = np.full(n_nodes, -1, np.int32)
+        labels[index[known]] = rank[codes]
+        roles = np.full(n_nodes, -1, np.int8)
+        roles[index[known]] = np.concatenate(self._roles)[known]
+        roles[labels < 0] = -1
+        dropped = len(index) - int(np.count_nonzero(known))
+        weights = None
+        if self._columns.label_weight is not None:
+            weights = np.zeros(n_nodes)
+            weights[index[known]] = np.concatenate(self._weights)[known]
+        return Labels(labels, roles, classes, dropped, weights)
 
 
 def _valid_text(array: pa.Array, batch: Batch, column: str) -> pa.Array:
@@ -259,17 +235,12 @@ def _valid_text(array: pa.Array, batch: Batch, column: str) -> pa.Array:
 
 def plain_labels(batch: Batch, column: str, missing: Missing = "auto") -> pa.Array:
     """A batch's labels as int64, bool or string; null for what means unlabelled."""
-    array = _typed_labels(batch, column)
-    if missing == "auto":
-        if not pt.is_string(array.type):
-            return array
-        unlabelled = pc.is_in(pc.utf8_trim_whitespace(array), pa.array(NULL_WORDS))
-    elif not missing:
+    array, auto = _typed_labels(batch, column), missing == "auto"
+    if not missing or (auto and not pt.is_string(array.type)):
         return array
-    else:
-        text = array.cast(pa.string())
-        unlabelled = pc.is_in(text, pa.array(missing, pa.string()))
-    return pc.if_else(unlabelled, pa.scalar(None, array.type), array)
+    text = pc.utf8_trim_whitespace(array) if auto else array.cast(pa.string())
+    words = pa.array(NULL_WORDS if auto else missing, pa.string())
+    return pc.if_else(pc.is_in(text, words), pa.scalar(None, array.type), array)
 
 
 def _typed_labels(batch: Batch, column: str) -> pa.Array:
@@ -289,20 +260,16 @@ def role_codes(batch: Batch, column: str) -> NDArray[np.int8]:
     Case, and spaces around a role, do not count.
     """
     array = batch.column(column)
-    if pt.is_null(array.type):
-        return np.full(len(array), -1, np.int8)
     try:
-        array = array.cast(pa.string())
+        text = pc.utf8_trim_whitespace(array.cast(pa.string()))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InputError(
             f"role column {column!r} of {batch.file} is {array.type}: a role must be "
             "'train', 'calibration' or null"
         ) from error
-    array = pc.utf8_trim_whitespace(array)
-    codes = pc.fill_null(pc.index_in(pc.utf8_lower(array), pa.array(ROLES)), -2)
-    words = pc.is_in(array, pa.array(NULL_WORDS))
-    codes = pc.if_else(pc.or_(pc.is_null(array), words.fill_null(True)), -1, codes)
-    return np.asarray(codes.to_numpy(zero_copy_only=False), np.int8)
+    codes = pc.index_in(pc.utf8_lower(text), pa.array(ROLES)).fill_null(-2).to_numpy()
+    none = pc.is_in(text, pa.array([None, *NULL_WORDS])).to_numpy(False)
+    return np.where(none, -1, codes).astype(np.int8)
 
 
 def label_weights(batch: Batch, column: str, labels: pa.Array) -> Floats:

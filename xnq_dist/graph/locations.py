@@ -18,7 +18,14 @@ from xnq_dist.core.redaction import split_query
 from xnq_dist.core.store.folder import filesystem_at
 from xnq_dist.graph.formats.text_types import kind_of, typed
 
-__all__ = ["columns_of_folders", "filesystem_of", "glob", "state_of", "visible"]
+__all__ = [
+    "columns_of_folders",
+    "filesystem_of",
+    "glob",
+    "is_pattern",
+    "state_of",
+    "visible",
+]
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
 """Null in the name of a folder."""
@@ -37,7 +44,7 @@ def filesystem_of(text: str, what: str) -> tuple[Any, str]:
     # Wildcards are not allowed in a URI: open the part before them.
     fixed, query = split_query(text)
     rest = ""
-    while any(mark in fixed for mark in "*?["):
+    while is_pattern(fixed):
         fixed, _, last = fixed.rpartition("/")
         rest = f"/{last}{rest}"
     try:
@@ -49,10 +56,15 @@ def filesystem_of(text: str, what: str) -> tuple[Any, str]:
     return filesystem, root + rest
 
 
+def is_pattern(path: str) -> bool:
+    """Whether a path has wildcards."""
+    return any(mark in path for mark in "*?[")
+
+
 def glob(filesystem: Any, pattern: str) -> tuple[str, ...]:
     """The files that match a pattern, sorted."""
     fixed = pattern
-    while any(mark in fixed for mark in "*?["):
+    while is_pattern(fixed):
         fixed = posixpath.dirname(fixed)
     depth = pattern.count("/")
     return tuple(

@@ -5,11 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import asdict, dataclass
-from itertools import chain
-from pathlib import Path
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +15,6 @@ import pyarrow as pa
 
 from xnq_dist.core import allocator
 from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32, Words
-from xnq_dist.core.errors import StageError
 from xnq_dist.core.inputs import graph_inputs
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Settings
@@ -32,12 +29,11 @@ from xnq_dist.graph.feature_types import chosen_columns
 from xnq_dist.graph.features import (
     FeatureBlocks,
     FeatureColumns,
-    scaling_of,
 )
 from xnq_dist.graph.gpu_ingest import edge_pairs
 from xnq_dist.graph.halo import PartitionBook
 from xnq_dist.graph.ids import NodeIds
-from xnq_dist.graph.labelling import label, write_labels
+from xnq_dist.graph.labelling import label
 from xnq_dist.graph.labels import Labels, read_nodes
 from xnq_dist.graph.layout import (
     HALO_SIZES,
@@ -47,11 +43,11 @@ from xnq_dist.graph.layout import (
 from xnq_dist.graph.partition import divide
 from xnq_dist.graph.partition_files import write_partitions
 from xnq_dist.graph.profile.inputs import read_contents
-from xnq_dist.graph.scaling import CONSTANT, Scaling
+from xnq_dist.graph.scaling import CONSTANT
 from xnq_dist.graph.scoring import read_scores, write_scores
 from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.spectral import adjacency_radius, is_symmetric, multiply
-from xnq_dist.graph.tables import Sources, Table, open_table
+from xnq_dist.graph.tables import Sources, Table
 
 __all__ = ["partitions_table", "prepare"]
 
@@ -93,7 +89,7 @@ def prepare(
     InputError, SettingsError
         For tables or settings that cannot be used.
     StageError
-        When temporary files cannot be written, or counts do not add up.
+        When temporary files cannot be written.
 
     Notes
     -----
@@ -103,53 +99,54 @@ def prepare(
     """
     if contents is None:
         contents = read_contents(run.folder, sources, settings)
-    nodes = open_table(sources.nodes, "node table", settings.input)
-    edges = open_table(sources.edges, "edge table", settings.input)
+    nodes = sources.table("nodes", settings.input)
+    edges = sources.table("edges", settings.input)
     inputs = graph_inputs(contents, settings, partitions)
     current = run.stage(STAGE).manifest()
     if current is not None and current.fingerprint == fingerprint(inputs):
         log.info("stage %s: complete, nothing to do", STAGE)
-        label(run, current, nodes, contents, settings, progress=progress)
+        label(run, current, nodes, contents, settings, progress)
         write_scores(run, current, nodes, contents, settings, progress)
         return current
-    began = time.monotonic()
+    began, memory = time.monotonic(), settings.input.memory_bytes
     with scratch_folder(settings.scratch) as folder, ExitStack() as held:
         # Values that cannot be used are refused before the edges are sorted.
         rows = _read_rows(nodes, settings, progress)
         run.reuse(STAGE, inputs)
         tasks = _seeing(edges, held.enter_context(workers()))
-        tasks = tasks or in_process(folder, settings.input.memory_bytes)
+        tasks = tasks or in_process(folder, memory)
         csr, counts = _read_edges(edges, rows.ids, settings, tasks, progress)
         # The threads that sorted leave free memory: return it to the system.
         pa.default_memory_pool().release_unused()
         allocator.release()
         measured = _measure(csr, settings, progress)
-        part, partitioner = _divide(csr, partitions, settings, measured, progress)
-        book = PartitionBook.of(part, partitions)
-        memory = settings.input.memory_bytes
-        blocks = _in_blocks(rows, book, memory, folder, progress)
+        how = settings.partitioner, settings.seed, memory, measured["symmetric"]
+        progress("partition", 0, 1)
+        part, partitioner = divide(csr, partitions, *how)
+        progress("partition", 1, 1)
+        book, width = PartitionBook.of(part, partitions), rows.features.n_features
+        blocks = FeatureBlocks(book.offsets, width, memory, folder / "features")
+        blocks.fill(rows.features, rows.index, book.relabelled, progress)
         stage = run.stage(STAGE)
         attempt = stage.begin()
-        written = _write(attempt, csr, rows.ids, blocks, book, tasks, progress)
-        scaling = _write_scaling(attempt, rows)
+        files, sizes = _write(attempt, csr, rows.ids, blocks, book, tasks, progress)
+        files += _write_scaling(attempt, rows.features)
         facts = {
             "n_nodes": len(rows.ids),
             "n_edges": int(csr.indptr[-1]),
-            "n_features": blocks.width,
+            "n_features": width,
             "directed": settings.input.directed,
             "weighted": csr.weighted,
-            **measured.facts(),
+            **measured,
             "partitions": partitions,
             "partitioner": partitioner,
             "offsets": book.offsets.tolist(),
-            **written.counts,
+            **sizes,
             "counts": counts.facts(),
         }
-        _check_counts(facts, written.halo)
         seconds, digest = time.monotonic() - began, fingerprint(inputs)
-        files = [*written.files, *scaling]
         made = stage.commit(attempt, files, digest, inputs, facts, seconds)
-    write_labels(run, made, rows.labels, contents, time.monotonic())
+    label(run, made, nodes, contents, settings, progress, rows.labels)
     write_scores(run, made, nodes, contents, settings, progress, rows.scores)
     return made
 
@@ -163,25 +160,20 @@ class _Rows:
     """Canonical index of each row."""
     labels: Labels
     features: FeatureColumns
-    scaling: Scaling | None
-    """How the features are scaled."""
     scores: Floats32 | None
     """Scores of another model, `columns.scores`."""
 
 
 def _read_rows(nodes: Table, settings: Settings, progress: Progress) -> _Rows:
     """Read ids and labels; learn how features are encoded and scaled."""
-    mode = settings.features.scale
     chosen = chosen_columns(nodes, settings).features
     if settings.columns.features == "auto":
         log.info("columns.features = auto: %s", chosen or "none, the graph alone")
     features = FeatureColumns(nodes, chosen)
-    missing = settings.labels.missing
-    ids, index, labels = read_nodes(nodes, settings.columns, progress, missing)
-    features.learn(index, progress)
-    scaling = scaling_of(features, index, mode, progress)
+    ids, index, labels = read_nodes(nodes, settings, progress)
+    features.learn(index, settings.features.scale, progress)
     scores = read_scores(nodes, settings, index, progress)
-    return _Rows(ids, index, labels, features, scaling, scores)
+    return _Rows(ids, index, labels, features, scores)
 
 
 def _seeing(edges: Table, tasks: Tasks | None) -> Tasks | None:
@@ -212,21 +204,8 @@ def _read_edges(
     return read_edges(*of_edges, tasks, progress, pairs)
 
 
-@dataclass(frozen=True)
-class _Measured:
-    """What the settings ask to be measured on the adjacency."""
-
-    symmetric: bool
-    rho: float
-    effective_diameter: int | None
-
-    def facts(self) -> dict[str, Any]:
-        """As facts of the stage, what was not measured left out."""
-        found = asdict(self)
-        return {name: value for name, value in found.items() if value is not None}
-
-
-def _measure(csr: FileCsr, settings: Settings, progress: Progress) -> _Measured:
+def _measure(csr: FileCsr, settings: Settings, progress: Progress) -> dict[str, Any]:
+    """Facts of the adjacency, the diameter if the settings ask for it."""
     # An unweighted graph with added reverses is symmetric.
     added = not settings.input.directed and not csr.weighted
     symmetric = added or is_symmetric(csr)
@@ -248,51 +227,11 @@ def _measure(csr: FileCsr, settings: Settings, progress: Progress) -> _Measured:
     progress("spectral radius", 0, 1)
     rho = adjacency_radius(csr, symmetric, times)
     progress("spectral radius", 1, 1)
-    diameter = None
+    found = {"symmetric": symmetric, "rho": rho}
     if settings.reservoir.supersteps == "auto":
         diameter = effective_diameter(csr.indptr, MAX_STEPS, spread)
-    return _Measured(symmetric, rho, diameter)
-
-
-def _divide(
-    csr: FileCsr,
-    partitions: int,
-    settings: Settings,
-    measured: _Measured,
-    progress: Progress,
-) -> tuple[Ints32, str]:
-    """Partition of every node, and the partitioner that was used."""
-    how = settings.partitioner, settings.seed, settings.input.memory_bytes
-    progress("partition", 0, 1)
-    part, partitioner = divide(csr, partitions, *how, measured.symmetric)
-    progress("partition", 1, 1)
-    return part, partitioner
-
-
-def _in_blocks(
-    rows: _Rows,
-    book: PartitionBook,
-    memory: int,
-    folder: Path,
-    progress: Progress,
-) -> FeatureBlocks:
-    """Scaled features, in files by partition."""
-    where = folder / "features"
-    where.mkdir()
-    blocks = FeatureBlocks(book.offsets, memory, where)
-    blocks.fill(rows.features, rows.index, book.relabelled, rows.scaling, progress)
-    return blocks
-
-
-@dataclass(frozen=True)
-class _Written:
-    """The files of the partitions."""
-
-    files: list[FileRecord]
-    halo: Ints32
-    """Rows that each partition sends to each other one, shape (P, P)."""
-    counts: dict[str, list[int]]
-    """Counts of each partition, by name."""
+        found["effective_diameter"] = diameter
+    return found
 
 
 def _write(
@@ -303,34 +242,27 @@ def _write(
     book: PartitionBook,
     tasks: Tasks,
     progress: Progress,
-) -> _Written:
-    """Write nodes and edges of all partitions; nodes on a thread beside the edges."""
-    writing: list[Future[FileRecord]] = []
-    with ThreadPoolExecutor(1) as beside:
+) -> tuple[list[FileRecord], dict[str, list[int]]]:
+    """Write nodes and edges of all partitions.
 
-        def on_done(done: int, partitions: int) -> None:
-            progress("write partitions", done, partitions)
-            for number in range(len(writing), done):
-                of_nodes = attempt, number, ids, book, blocks
-                writing.append(beside.submit(_write_nodes, *of_nodes))
-
-        edges = write_partitions(csr, book, tasks, attempt, on_done)
-        nodes = [each.result() for each in writing]
-    pairs = zip(nodes, (each.record for each in edges), strict=True)
+    Returns the files, and counts of each partition by name.
+    """
+    on_done = partial(progress, "write partitions")
+    edges = write_partitions(csr, book, tasks, attempt, on_done)
+    files = [each.record for each in edges]
+    for number in range(len(edges)):
+        files.append(_write_nodes(attempt, number, ids, book, blocks))
     halo = np.stack([each.sent for each in edges]).astype(np.int32)
-    files = [*chain(*pairs), attempt.write_arrays(HALO_SIZES, sizes=halo)]
+    files.append(attempt.write_arrays(HALO_SIZES, sizes=halo))
     names = edges[0].counts
-    return _Written(
-        files, halo, {name: [each.counts[name] for each in edges] for name in names}
-    )
+    return files, {name: [each.counts[name] for each in edges] for name in names}
 
 
-def _write_scaling(attempt: Attempt, rows: _Rows) -> list[FileRecord]:
+def _write_scaling(attempt: Attempt, features: FeatureColumns) -> list[FileRecord]:
     """Write the names of the features, and how they were scaled."""
-    names = rows.features.feature_names
+    names, scaling = features.feature_names, features.scaling
     if not names:
         return []
-    scaling = rows.scaling or Scaling.unchanged(len(names))
     if (scaling.kinds == CONSTANT).all():
         log.warning(
             "every feature column is constant and has no effect: name other "
@@ -360,21 +292,6 @@ def _write_nodes(
             }
             writer.write(pa.table(table))
     return writer.record
-
-
-def _check_counts(facts: dict[str, Any], sizes: Ints32) -> None:
-    """Check the totals of nodes and edges, and that sent rows equal received rows."""
-    received = sizes.sum(axis=0, dtype=np.int64).tolist()
-    for what, actual, expected in (
-        ("nodes", sum(facts["owned"]), facts["n_nodes"]),
-        ("edges", sum(facts["edges"]), facts["n_edges"]),
-        ("halo rows", received, facts["halo"]),
-    ):
-        if actual != expected:
-            raise StageError(
-                f"partitions hold {actual} {what} instead of {expected}: internal "
-                "error, please report it"
-            )
 
 
 def partitions_table(manifest: Manifest, itemsize: int, width: int) -> pa.Table:

@@ -21,16 +21,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Words
 from xnq_dist.core.random_bits import mix
 
-__all__ = ["Scaling", "largest_hash", "learn_scaling", "node_hashes"]
+__all__ = ["Scaling", "largest_hash", "learn_scaling", "node_hashes", "sample_rows"]
 
 Matrix = Floats32 | Floats
 
@@ -64,20 +64,21 @@ KINDS = ("kept", "two values", "robust", "constant")
 KEPT, TWO_VALUES, ROBUST, CONSTANT = range(4)
 
 
-@njit(cache=True, nogil=True)
 def node_hashes(index: Ints) -> Words:
     """A hash of each canonical index; the hash of 0 is the smallest."""
-    hashes = np.empty(index.shape[0], np.uint64)
-    for i in range(index.shape[0]):
-        hashes[i] = mix(np.uint64(index[i]))
-    return hashes
+    words: Any = index.astype(np.uint64)
+    return np.asarray(mix.py_func(words), np.uint64)
 
 
-def largest_hash(nodes: int, width: int) -> np.uint64:
-    """The largest hash of a node in the sample of `width` columns."""
+def sample_rows(width: int) -> int:
+    """Expected rows of the sample of `width` columns."""
     minimum, maximum = SAMPLE_ROWS
-    rows = max(minimum, min(maximum, SAMPLE_BYTES // (8 * width)))
-    return np.uint64(min(int(min(1.0, rows / nodes) * 2**64), 2**64 - 1))
+    return max(minimum, min(maximum, SAMPLE_BYTES // (8 * width)))
+
+
+def largest_hash(nodes: int, rows: int) -> np.uint64:
+    """The largest hash in a sample of some rows of all nodes."""
+    return np.uint64(min(int(rows / nodes * 2**64), 2**64 - 1))
 
 
 @dataclass(frozen=True)
@@ -90,67 +91,47 @@ class Measures:
     at_low: Ints
     """Rows with the smallest value."""
     at_high: Ints
-    """Rows with the largest value; 0 if it equals the smallest."""
+    """Rows with the largest value."""
     sample: Floats
     """Rows of some nodes, ordered by the nodes' hashes, shape (n, F)."""
 
     @property
     def kinds(self) -> NDArray[np.int8]:
         """`CONSTANT`, `TWO_VALUES` or `ROBUST` for each column."""
+        one = self.low == self.high
         few = self.at_low + self.at_high == self.rows
-        one = few & (self.low == self.high)
         return np.select([one, few], [CONSTANT, TWO_VALUES], ROBUST).astype(np.int8)
 
 
-class ColumnStatistics:
-    """Measures `width` columns of `nodes` rows, which are added in any order."""
+def measure(batches: Iterable[tuple[Ints, Matrix]], nodes: int) -> Measures:
+    """Measure the columns of all rows, which come in any order.
 
-    def __init__(self, nodes: int, width: int) -> None:
-        self._largest = largest_hash(nodes, width)
-        self._rows = 0
-        self._low = np.full(width, np.inf)
-        self._high = np.full(width, -np.inf)
-        self._values = np.zeros((2, width))
-        self._counts = np.zeros((3, width), np.int64)
-        self._hashes: list[Words] = []
-        self._sample: list[Matrix] = []
-
-    def add(self, index: Ints, matrix: Matrix) -> None:
-        """Add rows: their canonical indices, (n,), and finite features, (n, F)."""
-        hashes = node_hashes(index)
-        chosen = hashes <= self._largest
-        self._hashes.append(hashes[chosen])
-        self._sample.append(matrix[chosen])
-        self._rows += len(matrix)
-        self._low = np.minimum(self._low, matrix.min(axis=0))
-        self._high = np.maximum(self._high, matrix.max(axis=0))
-        count_values(matrix, self._values, self._counts)
-
-    def measures(self) -> Measures:
-        """Statistics of all rows."""
-        order = np.argsort(np.concatenate(self._hashes), kind="stable")
-        sample = np.concatenate(self._sample)[order].astype(np.float64, copy=False)
-        # The counts are valid for columns of at most two values.
-        counts = np.where(self._counts[2] == 0, self._counts[:2], 0)
-        turned = (counts[1] > 0) & (self._values[0] > self._values[1])
-        at_low, at_high = np.where(turned, counts[::-1], counts)
-        return Measures(self._rows, self._low, self._high, at_low, at_high, sample)
-
-
-@njit(cache=True, nogil=True)
-def count_values(matrix: Matrix, values: Floats, counts: Ints) -> None:
-    """Count the first two values of each column, (2, F), and the rows of others.
-
-    `counts`: shape (3, F).
+    `batches`: canonical indices, (n,), and finite features, (n, F).
     """
-    for row in range(matrix.shape[0]):
-        for at in range(matrix.shape[1]):
-            value, k = matrix[row, at], 0
-            while k < 2 and counts[k, at] > 0 and values[k, at] != value:
-                k += 1
-            if k < 2:
-                values[k, at] = value
-            counts[k, at] += 1
+    rows = 0
+    low: Any = np.inf
+    high: Any = -np.inf
+    at_low: Any = 0
+    at_high: Any = 0
+    hashes: list[Words] = []
+    sample: list[Matrix] = []
+    for index, matrix in batches:
+        rows += len(matrix)
+        lowest = np.minimum(low, matrix.min(axis=0))
+        highest = np.maximum(high, matrix.max(axis=0))
+        # Rows with an earlier extreme value no longer count.
+        at_low = np.where(lowest == low, at_low, 0) + (matrix == lowest).sum(axis=0)
+        at_high = np.where(highest == high, at_high, 0)
+        at_high += (matrix == highest).sum(axis=0)
+        low, high = lowest, highest
+        found = node_hashes(index)
+        chosen = found <= largest_hash(nodes, sample_rows(matrix.shape[1]))
+        hashes.append(found[chosen])
+        sample.append(matrix[chosen])
+    order = np.argsort(np.concatenate(hashes), kind="stable")
+    ordered = np.concatenate(sample)[order].astype(np.float64)
+    ends = low.astype(np.float64), high.astype(np.float64)
+    return Measures(rows, *ends, at_low, at_high, ordered)
 
 
 @dataclass(frozen=True)
@@ -173,16 +154,12 @@ class Scaling:
 
     def apply(self, matrix: Matrix) -> Floats32:
         """Scale raw features, shape (n, F), to inputs of the same shape."""
-        if not np.any(self.kinds):
+        if not self.kinds.any():  # all are kept
             return matrix.astype(np.float32, copy=False)
-        scaled = matrix.astype(np.float32)
-        for kind in (TWO_VALUES, ROBUST, CONSTANT):
-            at = np.flatnonzero(self.kinds == kind)
-            if len(at):
-                z = (matrix[:, at] - self.center[at]) / self.spread[at]
-                z = compressed(z) if kind == ROBUST else z
-                scaled[:, at] = self.gain[at] * z
-        return scaled
+        z = (matrix - self.center) / self.spread
+        robust = self.kinds == ROBUST
+        z[:, robust] = compressed(z[:, robust])
+        return (self.gain * z).astype(np.float32)
 
     def table(self, names: Sequence[str]) -> pa.Table:
         """Schema ``feature_scaling``: one row per column, with these names."""
@@ -208,20 +185,7 @@ def learn_scaling(
 ) -> Scaling:
     """Measure all rows and choose how columns are scaled.
 
-    `batches`: canonical indices and features of all nodes; `keeps` as for
-    `choose_scaling`.
-    """
-    statistics: ColumnStatistics | None = None
-    for index, matrix in batches:
-        statistics = statistics or ColumnStatistics(nodes, matrix.shape[1])
-        statistics.add(index, matrix)
-    if statistics is None:
-        raise ValueError("there are no rows to learn from")
-    return choose_scaling(statistics.measures(), keeps)
-
-
-def choose_scaling(measured: Measures, keeps: bool) -> Scaling:
-    """Choose the scaling from the columns' statistics.
+    `batches`: canonical indices and features of all nodes.
 
     With `keeps`, columns in an ordinary range are kept. This is used for a list column,
     whose elements (of a decomposition or an embedding) differ in scale on purpose. Kept
@@ -229,16 +193,17 @@ def choose_scaling(measured: Measures, keeps: bool) -> Scaling:
     root mean square of at most `KEPT_RMS` and a range of at least `KEPT_RANGE`. The
     others are scaled to the median spread of the kept ones with more than two values.
     """
+    measured = measure(batches, nodes)
     kinds = measured.kinds
     if keeps:
         kinds = np.where(_ordinary(measured), KEPT, kinds).astype(np.int8)
-    width = len(kinds)
-    center, spread = measured.low.copy(), np.ones(width)
-    energy = np.zeros(width)
-    for at in np.flatnonzero(kinds == TWO_VALUES).tolist():
-        rare, ends = _rare_end(measured, at), (measured.low[at], measured.high[at])
-        center[at], spread[at] = ends[1 - rare], ends[rare] - ends[1 - rare]
-        energy[at] = (measured.at_low, measured.at_high)[rare][at] / measured.rows
+    low, high, two = measured.low, measured.high, kinds == TWO_VALUES
+    # The rarer value becomes 1; of equal ones that which the sample's first node lacks.
+    lows, highs = measured.at_low, measured.at_high
+    up = (highs < lows) | ((highs == lows) & (measured.sample[0] == low))
+    center = np.where(two & ~up, high, low)
+    spread = np.where(two, np.where(up, high - low, low - high), 1.0)
+    energy = np.where(two, np.minimum(lows, highs) / measured.rows, 0.0)
     for at in np.flatnonzero(kinds == ROBUST).tolist():
         center[at], size = _location(measured, at)
         z = compressed((measured.sample[:, at] - center[at]) / size)
@@ -262,15 +227,6 @@ def _ordinary(measured: Measures) -> Bools:
     small = (size <= KEPT_SIZE) & (rms <= KEPT_RMS)
     ordinary: Bools = small & wide & (flags | (measured.kinds != TWO_VALUES))
     return ordinary
-
-
-def _rare_end(measured: Measures, at: int) -> int:
-    """Which of two values becomes 1, the rarer one: 0 the smaller, 1 the larger."""
-    low, high = measured.at_low[at], measured.at_high[at]
-    if low != high:
-        return int(high < low)
-    # Equal counts: the value of the first node of the sample becomes 0.
-    return int(measured.sample[0, at] == measured.low[at])
 
 
 def _location(measured: Measures, at: int) -> tuple[float, float]:

@@ -19,9 +19,9 @@ from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Manifest, RunDirectory, fingerprint
 from xnq_dist.graph.features import FeatureColumns
-from xnq_dist.graph.layout import file_stem, load_ids, node_index
-from xnq_dist.graph.scaling import learn_scaling
-from xnq_dist.graph.tables import Table, ids_of
+from xnq_dist.graph.labels import read_nodes
+from xnq_dist.graph.layout import file_stem, node_index
+from xnq_dist.graph.tables import Table
 
 __all__ = ["read_scores", "write_scores"]
 
@@ -49,14 +49,10 @@ def read_scores(
     if not names:
         return None
     columns = FeatureColumns(table, names, scores=True)
-    if (index < 0).any():
-        raise columns.changed()
-    columns.learn(index, progress)
-    scaling = learn_scaling(columns.batches(index), len(index), False)
-    width = len(columns.feature_names)
-    scores = np.empty((len(index), width), np.float32)
-    for at, raw in columns.batches(index):
-        scores[at] = scaling.apply(raw)
+    columns.learn(index, progress=progress)
+    scores = np.empty((len(index), columns.n_features), np.float32)
+    for at, scaled in columns.batches(index):
+        scores[at] = scaled
     return scores
 
 
@@ -84,9 +80,7 @@ def write_scores(
         return
     began = time.monotonic()
     if scores is None:
-        ids, named = load_ids(run.stage("graph"), graph), settings.columns.node_id
-        rows = [ids_of(batch, named) for batch in table.batches([named])]
-        index = np.concatenate([ids.index_of(each) for each in rows])
+        _, index, _ = read_nodes(table, settings, progress)
         scores = read_scores(table, settings, index, progress)
     made = np.asarray(scores)
     attempt = stage.begin()

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, reduce
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.types as pt
 
-from xnq_dist.core.arrays import Bools, Floats
+from xnq_dist.core.arrays import Bools, Floats, offsets_of
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.redaction import redacted
-from xnq_dist.core.settings import InputSettings, Reading
+from xnq_dist.core.settings import TITLES, InputSettings, Reading
 from xnq_dist.graph.formats.csv_table import TEXT_ENDINGS, TextFile, open_text
 from xnq_dist.graph.formats.looks import looks_like
 from xnq_dist.graph.formats.parquet_table import PARQUET_ENDINGS, ParquetFile
@@ -29,6 +29,7 @@ from xnq_dist.graph.locations import (
     columns_of_folders,
     filesystem_of,
     glob,
+    is_pattern,
     state_of,
     visible,
 )
@@ -89,6 +90,10 @@ class Sources:
     nodes: str
     edges: str
     memberships: str | None = None
+
+    def table(self, name: str, settings: InputSettings) -> Table:
+        """Open a table, by key of `TITLES`; errors are those of `open_table`."""
+        return open_table(getattr(self, name), TITLES[name], settings)
 
     def __repr__(self) -> str:
         shown = redacted((self.nodes, self.edges, self.memberships))
@@ -151,7 +156,7 @@ class Table:
     in_paths: dict[str, pa.Array] = field(default_factory=dict, compare=False)
     """Columns that the folders of the files are named after, a value for each file."""
     groups: range | None = None
-    """Row groups of the only file; None: all rows of all files."""
+    """Row groups of the only file; None: all of all files. A text file is one."""
     first: int = 0
     """Rows of the file before them."""
 
@@ -161,24 +166,24 @@ class Table:
         Parameters
         ----------
         rows
-            Rows from which on a share ends; files without row groups stay complete.
+            Rows from which on a share ends; text files stay complete.
         """
         found = []
-        for at, file in enumerate(self.files):
-            named = {name: each[at : at + 1] for name, each in self.in_paths.items()}
+        for place, file in enumerate(self.files):
+            named = {
+                name: each[place : place + 1] for name, each in self.in_paths.items()
+            }
             single = replace(self, files=(file,), in_paths=named)
             with self._reading(file) as reader:
-                sizes = reader.group_rows()
-            groups = self.groups or range(len(sizes))
-            first, begin, size = self.first, groups.start, 0
-            for group in groups:
-                size, end = size + sizes[group], group + 1
-                if size >= rows or end == groups.stop:
-                    part = replace(single, groups=range(begin, end), first=first)
-                    found.append(part)
-                    first, begin, size = first + size, end, 0
-            if not sizes:
-                found.append(single)
+                starts = offsets_of(reader.group_rows())
+            groups = self.groups or range(len(starts) - 1)
+            at = groups.start
+            while at < groups.stop:
+                end = int(np.searchsorted(starts, starts[at] + rows))
+                part = range(at, min(max(end, at + 1), groups.stop))
+                first = int(starts[at])
+                found.append(replace(single, groups=part, first=first))
+                at = part.stop
         return found
 
     @contextmanager
@@ -230,38 +235,23 @@ class Table:
             key = self.filesystem.type_name, file, self.reading, str(state)
             if state is None or key not in _TEXTS:
                 _TEXTS[key] = open_text(self.filesystem, file, self.reading)
-                _announce(self.what, self.path, _TEXTS[key].dialect.text())
+                how = _TEXTS[key].dialect.text()
+                log.info("%s %s: %s", self.what, self.path, how)
             self.texts[file] = _TEXTS[key]
         return self.texts[file]
 
     @cached_property
-    def _schemas(self) -> dict[str, pa.Schema]:
+    def schemas(self) -> dict[str, dict[str, pa.DataType]]:
+        """The columns of every file; those of text are known after `settle`."""
         found = {}
         for file in self.files:
             with self._reading(file) as reader:
-                found[file] = reader.schema()
-            for name, values in self.in_paths.items():
-                if name not in found[file].names:
-                    found[file] = found[file].append(pa.field(name, values.type))
+                schema = reader.schema()
+            # A file's own column counts, not the one in its path.
+            in_path = {name: values.type for name, values in self.in_paths.items()}
+            inside = dict(zip(schema.names, schema.types, strict=True))
+            found[file] = in_path | inside
         return found
-
-    @cached_property
-    def schemas(self) -> dict[str, dict[str, pa.DataType]]:
-        """The columns of every file; those of text are known after `settle`."""
-        return {
-            file: dict(zip(schema.names, schema.types, strict=True))
-            for file, schema in self._schemas.items()
-        }
-
-    def _once(self, file: str, column: str) -> None:
-        """Raise if a file has two columns of one name."""
-        names = self._schemas[file].names
-        if names.count(column) > 1:
-            at = [str(i + 1) for i, name in enumerate(names) if name == column]
-            raise InputError(
-                f"{file} has {len(at)} columns named {column!r} ({', '.join(at)}): "
-                "rename all but one"
-            )
 
     def settle(self, columns: Iterable[str]) -> Table:
         """The table with the types of all values of some columns of text files.
@@ -284,7 +274,7 @@ class Table:
 
     @cached_property
     def n_rows(self) -> int:
-        """Rows of Parquet files; text files do not store their number."""
+        """Rows of all files; of text files their lines."""
         total = 0
         for file in self.files:
             with self._reading(file) as reader:
@@ -292,21 +282,22 @@ class Table:
             total += sum(sizes[group] for group in self.groups or range(len(sizes)))
         return total
 
-    def count_rows(self) -> int:
-        """Rows of all files; of text files their lines."""
-        total = self.n_rows
-        for file in filter(is_text_file, self.files):
-            with self._reading(file):
-                total += self._text(file).lines()
-        return total
+    def no_rows(self) -> InputError:
+        """The error of an empty table."""
+        return InputError(
+            f"{self.what} {self.path} has no rows: check that it is the right file"
+        )
 
-    def chunks(self, columns: set[str]) -> Iterator[Any]:
-        """Yield the metadata of the columns' chunks in the footers of Parquet files."""
+    def nulls(self, column: str) -> int | None:
+        """Rows without a value by the files' footers; None: they do not say."""
+        total = 0
         for file in self.files:
             with self._reading(file) as reader:
-                for chunk in () if isinstance(reader, TextFile) else reader.chunks():
-                    if chunk.path_in_schema.split(".")[0] in columns:
-                        yield chunk
+                found = reader.nulls(column)
+            if found is None:
+                return None
+            total += found
+        return total
 
     def has(self, column: str | None) -> bool:
         """Whether every file has the column; raises if only some files have it."""
@@ -378,14 +369,19 @@ class Table:
 
     def _batches_of(self, file: str, columns: list[str], rows: int) -> Iterator[Batch]:
         first = self.first
-        for name in columns:
-            self._once(file, name)
         with self._reading(file) as reader:
-            inside = reader.schema().names
-            there = [name for name in columns if name in inside]
-            for batch in reader.batches(there or inside[:1], rows, self.groups):
+            names = reader.schema().names
+            for name in columns:
+                places = [str(at) for at, each in enumerate(names, 1) if each == name]
+                if len(places) > 1:
+                    raise InputError(
+                        f"{file} has {len(places)} columns named {name!r} "
+                        f"({', '.join(places)}): rename all but one"
+                    )
+            there = [name for name in columns if name in names] or names[:1]
+            for batch in reader.batches(there, rows, self.groups):
                 for name in columns:
-                    if name not in inside:
+                    if name not in names:
                         value = self.in_paths[name][self.files.index(file)]
                         repeated = pa.repeat(value, batch.num_rows)
                         batch = batch.append_column(name, repeated)
@@ -396,11 +392,6 @@ class Table:
 
 _TEXTS: dict[tuple[Any, ...], TextFile] = {}
 """What is known of text files, by their state."""
-
-
-@cache
-def _announce(what: str, path: str, dialect: str) -> None:
-    log.info("%s %s: %s", what, path, dialect)
 
 
 def open_table(
@@ -435,7 +426,7 @@ def open_table(
     try:
         info = filesystem.get_file_info(root)
         there = info.type != pafs.FileType.NotFound
-        if not there and any(mark in root for mark in "*?["):
+        if not there and is_pattern(root):
             files = glob(filesystem, root)
             if not files:
                 raise InputError(f"{what}: no file matches {text}: check the pattern")

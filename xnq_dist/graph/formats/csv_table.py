@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -57,10 +58,11 @@ class TextFile:
         return pa.schema([(name, type_of(self.kinds[name])) for name in names])
 
     def group_rows(self) -> list[int]:
-        """Empty: rows are in no groups."""
-        return []
+        """Number of lines after the header, as one group."""
+        return [self._lines]
 
-    def lines(self) -> int:
+    @cached_property
+    def _lines(self) -> int:
         """Lines after the header; a value with line ends counts as several."""
         total, last = -int(bool(self.dialect.header)), b"\n"
         with self.filesystem.open_input_stream(self.path) as stream:
@@ -68,6 +70,9 @@ class TextFile:
                 total += block.count(b"\n")
                 last = block[-1:]
         return total + (last != b"\n")
+
+    def nulls(self, column: str) -> None:
+        """None: a text file does not say."""
 
     def batches(
         self, columns: list[str], rows: int, groups: range | None = None

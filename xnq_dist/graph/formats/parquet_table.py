@@ -47,13 +47,19 @@ class ParquetFile:
             groups = range(footer.num_row_groups)
             return [footer.row_group(at).num_rows for at in groups]
 
-    def chunks(self) -> Iterator[Any]:
-        """Yield the footer's metadata of every chunk of every column."""
+    def nulls(self, column: str) -> int | None:
+        """Rows without a value in a column by the footer; None: it does not say."""
         with self._opened() as parquet:
             footer = parquet.metadata
-            for group in range(footer.num_row_groups):
-                for at in range(footer.num_columns):
-                    yield footer.row_group(group).column(at)
+        total = 0
+        for group in map(footer.row_group, range(footer.num_row_groups)):
+            for chunk in map(group.column, range(group.num_columns)):
+                if chunk.path_in_schema.split(".")[0] != column:
+                    continue
+                if chunk.statistics is None or not chunk.statistics.has_null_count:
+                    return None
+                total += chunk.statistics.null_count
+        return total
 
     def batches(
         self, columns: list[str], rows: int, groups: range | None = None

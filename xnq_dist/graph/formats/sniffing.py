@@ -24,8 +24,6 @@ SEPARATORS = ("\t", ";", "|", ",", " ")
 NAMES = {"\t": "tab", ";": "semicolon", ",": "comma", " ": "space", "|": "bar"}
 RECORDS = 200
 """Records that the separator is detected from."""
-_WIDE = (b"\xff\xfe", b"\xfe\xff")
-"""Byte order marks of UTF-16 and UTF-32."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,7 @@ def sniff(head: bytes, complete: bool, reading: Reading, file: str = "") -> Dial
     InputError
         When the bytes are not text.
     """
-    if head.startswith(_WIDE) or b"\0" in head:
+    if b"\0" in head:  # such as UTF-16
         raise InputError(
             f"{file} is not a text table in UTF-8 (it has NUL bytes): save it as CSV "
             "in UTF-8, or as Parquet"

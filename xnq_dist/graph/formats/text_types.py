@@ -9,9 +9,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["NULL_WORDS", "joined", "kind_of", "type_of", "typed"]
+from xnq_dist.graph.values import NULL_WORDS
 
-NULL_WORDS = ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "None", "?")
+__all__ = ["joined", "kind_of", "type_of", "typed"]
+
+NULLS = (*NULL_WORDS, "#N/A")
 """Words for null in columns of numbers, dates and booleans."""
 
 _WHOLE = r"0|[1-9]\d{0,17}"
@@ -56,7 +58,7 @@ def typed(values: pa.Array, kind: str, decimal: str) -> pa.Array | None:
     found = None if kind == "null" else _cast(values, kind, decimal)
     if found is None:
         trimmed = pc.utf8_trim_whitespace(values)
-        absent = pc.is_in(trimmed, pa.array(["", *NULL_WORDS]))
+        absent = pc.is_in(trimmed, pa.array(NULLS))
         trimmed = pc.if_else(absent, None, trimmed)
         found = _cast(trimmed, kind, decimal)
     return found

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from xnq_dist.core.errors import InfrastructureError, InputError
 from xnq_dist.core.inputs import choose_source
-from xnq_dist.core.settings import TITLES, ColumnSettings, Settings
-from xnq_dist.graph.tables import Sources, Table, open_table
+from xnq_dist.core.settings import ColumnSettings, Settings
+from xnq_dist.graph.tables import Sources, Table
 
 __all__ = ["PLACE", "check_headers", "columns_of", "feature_columns"]
 
@@ -41,8 +41,7 @@ def check_headers(sources: Sources, settings: Settings) -> None:
         )
     for what in ("nodes", "edges", *(["memberships"] if given else [])):
         try:
-            path = str(getattr(sources, what))
-            table = open_table(path, TITLES[what], settings.input)
+            table = sources.table(what, settings.input)
             more = feature_columns(named) if what == "nodes" else []
             table.require([*columns_of(what, named), *more])
         except InputError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
@@ -80,7 +80,7 @@ def read_contents(folder: Folder, sources: Sources, settings: Settings) -> Diges
         When a table is missing or cannot be read.
     """
     reader = TableReader(sources, settings, folder)
-    return {**reader.nodes(), **reader.edges()}
+    return {**reader.nodes(), **reader.match("edges")}
 
 
 def answer_digests(
@@ -95,7 +95,8 @@ def answer_digests(
     if source == "leiden":
         return {}
     columns = settings.columns
-    table = _open("memberships" if source == "given" else "nodes", sources, settings)
+    name = "memberships" if source == "given" else "nodes"
+    table = sources.table(name, settings.input)
     if source == "given":
         aspect = table_aspect(table, "memberships", columns)
     else:
@@ -125,9 +126,9 @@ def profile_inputs(
 
     reader = TableReader(sources, settings, folder)
     reader.nodes()
-    reader.edges()
+    reader.match("edges")
     if choose_source(sources.memberships, settings) == "given":
-        reader.memberships()
+        reader.match("memberships")
     profile = InputProfile(reader.facts, findings(settings, reader.facts))
     if folder is not None:
         folder.create()
@@ -162,7 +163,7 @@ def profile_again(
         reader.labels(labels)
         classes = [value for value, *_ in reader.facts["labels"]["classes"]]
     if memberships is not None:
-        reader.memberships()
+        reader.match("memberships")
     return findings(settings, reader.facts), classes
 
 
@@ -202,10 +203,6 @@ def lines(profile: InputProfile, few: int, brief: bool = False) -> Iterator[str]
         yield f"{each.level}: {each.text} ({each.code})"
 
 
-def _open(name: str, sources: Sources, settings: Settings) -> Table:
-    return open_table(str(getattr(sources, name)), TITLES[name], settings.input)
-
-
 class TableReader:
     """Reads each table at most once, for its digests and its facts."""
 
@@ -224,7 +221,7 @@ class TableReader:
     def nodes(self) -> Digests:
         """Read the node table; return its digests."""
         settings, made = self._settings, []
-        table = _open("nodes", self._sources, settings)
+        table = self._sources.table("nodes", settings.input)
 
         def make() -> Made:
             from xnq_dist.graph.features import FeatureColumns
@@ -241,8 +238,7 @@ class TableReader:
             FeatureColumns(settled, chosen.features)
             if chosen.scores:
                 FeatureColumns(settled, chosen.scores, scores=True)
-            roles = table.has(settings.columns.role)
-            made.append(NodeObserver(settings, roles, named))
+            made.append(NodeObserver(settings, table, named))
             return aspects, made[0]
 
         digests = self._read("nodes", table, make)
@@ -263,23 +259,15 @@ class TableReader:
 
             missing = settings.labels.missing
             aspect = table_aspect(table, "labels", settings.columns, missing)
-            roles = table.has(settings.columns.role)
-            return {"labels": aspect}, NodeObserver(settings, roles)
+            return {"labels": aspect}, NodeObserver(settings, table)
 
         return self._read("labels", table, make)
 
-    def edges(self) -> Digests:
-        """Read the edge table; return its digest."""
+    def match(self, name: Literal["edges", "memberships"]) -> Digests:
+        """Read a table that names nodes; return its digest."""
         columns = self._settings.columns
-        return self._match("edges", [columns.src, columns.dst])
-
-    def memberships(self) -> Digests:
-        """Read the memberships table; return its digest."""
-        return self._match("memberships", [self._settings.columns.member])
-
-    def _match(self, name: str, ends: list[str]) -> Digests:
-        columns = self._settings.columns
-        table = _open(name, self._sources, self._settings)
+        ends = [columns.src, columns.dst] if name == "edges" else [columns.member]
+        table = self._sources.table(name, self._settings.input)
 
         def make() -> Made:
             from xnq_dist.graph.profile.matching import MatchObserver
@@ -297,7 +285,7 @@ class TableReader:
             from xnq_dist.graph.ids import NodeIds
 
             name = self._settings.columns.node_id
-            table = _open("nodes", self._sources, self._settings)
+            table = self._sources.table("nodes", self._settings.input)
             parts = [ids_of(batch, name) for batch in table.batches([name])]
             self._ids = NodeIds.from_column(of_one_type(parts), table.path)[0]
         return self._ids
@@ -310,9 +298,6 @@ class TableReader:
         digests, facts = read_table(self._folder, table, make, about)
         rows = digests[name]["rows"]
         if not rows and name != "labels":
-            raise InputError(
-                f"{table.what} {table.path} has no rows: check that it is the right "
-                "file"
-            )
+            raise table.no_rows()
         self.facts[name] = {"path": table.path, "rows": rows, **facts}
         return digests

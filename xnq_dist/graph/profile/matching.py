@@ -16,7 +16,7 @@ from xnq_dist.graph.digesting import words_of
 from xnq_dist.graph.edges import weights_of
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.labels import NodeRows
-from xnq_dist.graph.tables import Batch, ids_of
+from xnq_dist.graph.tables import Batch, Table, ids_of
 from xnq_dist.graph.values import NULL_WORDS, is_text, show
 
 __all__ = ["MatchObserver", "NodeObserver"]
@@ -33,12 +33,10 @@ class NodeObserver:
     """Reads labels and roles, and looks for features that copy the label or the id."""
 
     def __init__(
-        self, settings: Settings, roles: bool, features: Sequence[str] = ()
+        self, settings: Settings, table: Table, features: Sequence[str] = ()
     ) -> None:
         self._label = settings.columns.label
-        self._read = NodeRows(settings.columns, roles, settings.labels.missing)
-        self.columns = [*self._read.names, *features]
-        """Columns that batches must have."""
+        self._read = NodeRows(settings, table)
         self._copies = {name: CopyFinder() for name in features}
         self._same = set(features)
         self._words: set[str] = set()
@@ -120,9 +118,7 @@ class MatchObserver:
     def __init__(
         self, columns: ColumnSettings, ends: list[str], weighted: bool, nodes: NodeIds
     ) -> None:
-        self._named, self._ends, self._weighted = columns, ends, weighted
-        self.columns = ends
-        """Columns that batches must have."""
+        self._named, self._ends = columns, ends
         self._nodes, self._matched = nodes, 0
         self._unknown: list[Any] | None = None
         self._heaviest = 0.0 if weighted else None
