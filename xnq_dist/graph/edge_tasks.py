@@ -112,8 +112,8 @@ def read_edges(
             ranges,
             lambda done, total: progress("sort edges", done, total),
         )
-    for path in (path for run in runs for path in run.paths):
-        path.unlink()
+    for run in runs:
+        run.path.unlink()
     counts = sum((part.counts for part in merged), counts)
     csr = _joined(merged, ranges, len(ids), tasks.folder / "csr", weighted)
     return checked_csr(csr, counts, table, columns), counts
@@ -150,10 +150,10 @@ class EdgeSort:
 
     def sort(self, pairs: PairsOf, ids: Shared[NodeIds], share: Table) -> SortedShare:
         """Sort the pairs of some rows."""
-        with self.sorter(self.folder) as sorter:
-            found = pairs(share, ids(), self.columns, self.rules)
-            counts = add_edges(sorter, found, self.rules, self.weighted)
-            return SortedShare(sorter.runs(), counts)
+        sorter = self.sorter(self.folder)
+        found = pairs(share, ids(), self.columns, self.rules)
+        counts = add_edges(sorter, found, self.rules, self.weighted)
+        return SortedShare(sorter.runs(), counts)
 
     def merge(
         self,
@@ -169,7 +169,8 @@ class EdgeSort:
             return weight_conflict(ids().values, self.what, major, minor)
 
         sorter = self.sorter(folder)
-        rows = sorter.merge(runs, *targets, self.rules.duplicates, conflict)
+        dropped = self.rules.duplicates == "drop"
+        rows = sorter.merge(runs, *targets, conflict if dropped else None)
         degrees = write_rows([rows], *targets, folder, self.weighted)
         scratch.append(folder / "degrees", degrees)
         counts = EdgeCounts(
