@@ -92,7 +92,7 @@ def test_the_first_fault_of_the_table_is_named(tmp_path, columns):
 def test_a_file_of_another_size_is_refused(tmp_path):
     class Cutting(TasksHere):
         def map(self, work, items, progress=print):
-            for path in self.folder.glob("run-*.keys"):
+            for path in self.folder.glob("run-*"):
                 path.write_bytes(path.read_bytes()[:-8])
             return super().map(work, items)
 

@@ -162,10 +162,11 @@ def test_batches_keep_every_community_complete(
     tmp_path_factory, pairs, memberships, communities, memory
 ):
     folder = tmp_path_factory.mktemp("sort")
-    with PairSorter(10, 31, memory, folder) as sorter:
-        both = np.array(pairs, np.int64).reshape(-1, 2)
-        sorter.add(both[:, 0], both[:, 1])
-        cut = list(sets.community_batches(sorter.chunks(), memberships, communities))
+    sorter = PairSorter(10, 31, memory, folder)
+    both = np.array(pairs, np.int64).reshape(-1, 2)
+    sorter.add(both[:, 0], both[:, 1])
+    cut = list(sets.community_batches(sorter.chunks(), memberships, communities))
+    assert not list(folder.iterdir())
     whole = {s: sorted({m for c, m in pairs if c == s}) for s in range(10)}
     found, following = {}, 0
     for first, batch in cut:

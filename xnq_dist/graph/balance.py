@@ -7,6 +7,7 @@ number of nodes, unless a single node does.
 from __future__ import annotations
 
 import logging
+from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from xnq_dist.core.arrays import Ints, Ints32
 from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.csr import Csr
 
-__all__ = ["fill_empty", "find_limits", "hold_limits"]
+__all__ = ["hold_limits"]
 
 log = logging.getLogger(__name__)
 
@@ -25,12 +26,10 @@ EDGE_SLACK = 1.1
 NODE_SLACK = 1.05
 """Maximum nodes of a partition over the mean: descriptors, products and posteriors take
 time by nodes. With 1.3, which is always used up, halo rows are a few per cent fewer."""
-LOSSES = (0.0, 0.25, 0.5, 1.0, 1.0, 1.0, 1.0, 1.0)
+LOSSES = (0.0, 0.5, 1.0, 1.0, 1.0)
 """Share of its neighbours that a node may lose in each pass when it leaves a partition
 above its limits."""
-MIN_PASSES = 4
-"""Number of passes after which they end when the limits hold."""
-REASSIGNED = (64, 16, 4, 1)
+REASSIGNED = (64, 16, 4)
 """One of so many nodes is reassigned if moves did not reach the limits."""
 
 
@@ -41,10 +40,9 @@ class Limits(NamedTuple):
     edges: int
 
 
-def find_limits(csr: Csr, partitions: int) -> Limits:
+def find_limits(degrees: Ints, partitions: int) -> Limits:
     """The slacks times the means, but at least the edges of the largest hub."""
-    n, edges = len(csr.indptr) - 1, int(csr.indptr[-1])
-    hub = int(np.diff(csr.indptr).max())
+    n, edges, hub = len(degrees), int(degrees.sum()), int(degrees.max())
     limits = Limits(
         max(int(NODE_SLACK * n / partitions), -(-n // partitions)),
         max(int(EDGE_SLACK * edges / partitions), -(-edges // partitions), hub),
@@ -71,18 +69,16 @@ def hold_limits(csr: Csr, part: Ints32, partitions: int) -> None:
     part
         Partition of each node, shape (N,); overwritten.
     partitions
-        Number of partitions, P; at most N. Each gets at least one node.
+        Number of partitions, P; at most N.
     """
-    limits, degrees = find_limits(csr, partitions), np.diff(csr.indptr)
+    degrees = np.diff(csr.indptr)
+    limits = find_limits(degrees, partitions)
     sizes = _sizes(part, degrees, partitions)
-    for turn, loss in enumerate(LOSSES):
-        if turn >= MIN_PASSES and (sizes <= limits).all():
-            break
+    for loss in LOSSES:
         for rows in ahead(csr.chunks()):
             move_nodes(*rows.edges, part, sizes, limits, loss)
     if (sizes > limits).any():
-        _reassign(part, degrees, sizes, limits)
-    fill_empty(part, partitions)
+        part[:] = _reassigned(part, degrees, limits, sizes)
 
 
 def _sizes(part: Ints32, degrees: Ints, partitions: int) -> Ints:
@@ -92,42 +88,39 @@ def _sizes(part: Ints32, degrees: Ints, partitions: int) -> Ints:
     return np.stack([nodes, edges], axis=1)
 
 
-def fill_empty(part: Ints32, partitions: int) -> None:
-    """Give each partition without nodes, in place, the first node of the largest."""
-    sizes = np.bincount(part, minlength=partitions)
-    for empty in np.flatnonzero(sizes == 0):
-        largest = int(np.argmax(sizes))
-        part[np.argmax(part == largest)] = empty
-        sizes[largest] -= 1
-        sizes[empty] = 1
-
-
-def _reassign(part: Ints32, degrees: Ints, sizes: Ints, limits: Limits) -> None:
-    """Reassign some nodes, by falling degree, if limits are still violated.
+def _reassigned(part: Ints32, degrees: Ints, limits: Limits, sizes: Ints) -> Ints32:
+    """The partitions with some nodes reassigned, so that the limits hold.
 
     An eighth of the nodes of partitions above their limits and every 64th of all nodes
-    (if that is not enough, more of both) go to the partition with the fewest edges that
-    is below its limits. If even reassigning all nodes fails, they are assigned in turn,
-    which leaves each partition with at most the mean and one node's edges.
+    (if that is not enough, more of both) go, by falling degree, to the partition with
+    the fewest edges that takes more nodes. If that fails too, all nodes are assigned in
+    turn, which leaves each partition with at most the mean and one node's edges.
     """
-    over = np.any(sizes > limits, axis=1)
+    partitions = len(sizes)
+    over = (sizes > limits).any(axis=1)
+    by_degree = np.argsort(-degrees, kind="stable")
     for every in REASSIGNED:
         leaves = np.zeros(len(part), np.bool_)
         leaves[:: max(every // 8, 1)] = True
         leaves &= over[part]
         leaves[::every] = True
-        some = np.flatnonzero(leaves)
-        some = some[np.argsort(-degrees[some], kind="stable")]
-        kept = _sizes(part[~leaves], degrees[~leaves], len(sizes))
-        to = np.empty(len(some), np.int64)
-        if assign(degrees[some], kept, limits, to):
-            part[some] = to
+        kept = _sizes(part[~leaves], degrees[~leaves], partitions)
+        heap = [(edges, p, nodes) for p, (nodes, edges) in enumerate(kept.tolist())]
+        heapify(heap)
+        some, found = by_degree[leaves[by_degree]], part.copy()
+        for node, degree in zip(some.tolist(), degrees[some].tolist(), strict=True):
+            while heap[0][2] >= limits.nodes and len(heap) > 1:
+                heappop(heap)
+            edges, p, nodes = heap[0]
+            heapreplace(heap, (edges + degree, p, nodes + 1))
+            found[node] = p
+        if (_sizes(found, degrees, partitions) <= limits).all():
             log.info("%d nodes were reassigned to keep the limits", len(some))
-            return
-    nodes, edges = sizes.T
-    if nodes.max() > limits.nodes or edges.max() > edges.mean() + degrees.max():
-        turn, place = np.divmod(np.arange(len(some)), len(sizes))
-        part[some] = np.where(turn % 2 == 0, place, len(sizes) - 1 - place)
+            return found
+    turn, place = np.divmod(np.arange(len(part)), partitions)
+    found = np.empty_like(part)
+    found[by_degree] = np.where(turn % 2 == 0, place, partitions - 1 - place)
+    return found
 
 
 @njit(cache=True, nogil=True)
@@ -153,9 +146,8 @@ def move_nodes(
 ) -> None:
     """Move each row's node to the partition of most of its in-neighbours.
 
-    A move may not increase the total excess over the limits. One that reduces it may
-    lose the share `loss` of the neighbours in the old partition, and with all of them
-    go to any partition; others must gain neighbours.
+    A move must keep the total excess over the limits and gain neighbours, or reduce the
+    excess, also at the `loss` of a share of the neighbours in the old partition.
     """
     partitions = sizes.shape[0]
     votes = np.zeros(partitions, np.int64)
@@ -166,20 +158,17 @@ def move_nodes(
         old, degree = part[v], end - begin
         without = excess(sizes[old], -1, -degree, limits)
         eased = excess(sizes[old], 0, 0, limits) - without
-        least = votes[old] * (1 - loss)
-        anywhere = eased > 0 and loss == 1
-        best, strain = old, 0
-        for i in range(partitions if anywhere else degree):
-            q = i if anywhere else part[indices[begin + i]]
-            if q == old or (best != old and votes[q] < votes[best]):
+        best = old
+        for i in range(partitions if eased else degree):
+            q = i if eased else part[indices[begin + i]]
+            if q == old or (best != old and votes[q] <= votes[best]):
                 continue
             strained = excess(sizes[q], 1, degree, limits)
             strained -= excess(sizes[q], 0, 0, limits)
             gains = strained == eased and votes[q] > votes[old]
-            eases = strained < eased and votes[q] >= least
-            more = best == old or votes[q] > votes[best] or strained < strain
-            if (gains or eases) and more:
-                best, strain = q, strained
+            eases = strained < eased and votes[q] >= votes[old] * (1 - loss)
+            if gains or eases:
+                best = q
         for edge in range(begin, end):
             votes[part[indices[edge]]] = 0
         if best != old:
@@ -188,27 +177,3 @@ def move_nodes(
             sizes[best, 0] += 1
             sizes[best, 1] += degree
             part[v] = best
-
-
-@njit(cache=True, nogil=True)
-def assign(degrees: Ints, sizes: Ints, limits: Limits, to: Ints) -> bool:
-    """Assign each node to the partition with the fewest edges, within the limits.
-
-    `sizes`: nodes and edges of each partition, updated, shape (P, 2). The partition of
-    each node is written to `to`. Returns whether all nodes fit.
-    """
-    for p in range(sizes.shape[0]):
-        if excess(sizes[p], 0, 0, limits):
-            return False
-    for i in range(degrees.shape[0]):
-        best = -1
-        for p in range(sizes.shape[0]):
-            fewer = best < 0 or sizes[p, 1] < sizes[best, 1]
-            if fewer and not excess(sizes[p], 1, degrees[i], limits):
-                best = p
-        if best < 0:
-            return False
-        to[i] = best
-        sizes[best, 0] += 1
-        sizes[best, 1] += degrees[i]
-    return True

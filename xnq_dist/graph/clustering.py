@@ -139,8 +139,7 @@ def contract(csr: Csr, label: Ints32, clusters: int, keep: int) -> sp.csr_array:
 def _sample(csr: Csr, label: Ints32, limit: np.uint64, span: tuple[int, int]) -> Ints32:
     """The clusters at both ends of edges with a hash up to `limit`, shape (2, n)."""
     rows = csr.rows(*span)
-    nodes = np.repeat(np.arange(*span), np.diff(rows.indptr))
-    ends = np.stack([nodes, rows.indices])
+    ends = np.stack([rows.targets, rows.indices])
     if limit < EVERY:
         low, high = np.sort(ends, axis=0).astype(np.uint64)
         ends = ends[:, mix.py_func((low << np.uint64(32)) | high) <= limit]

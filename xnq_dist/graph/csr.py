@@ -53,6 +53,12 @@ class CsrRows:
         """First row, row pointers and neighbours: the arguments of kernels."""
         return self.first, self.indptr, self.indices
 
+    @property
+    def targets(self) -> Ints:
+        """Canonical index of the row of each edge."""
+        rows = np.arange(self.first, self.first + len(self.indptr) - 1)
+        return np.repeat(rows, np.diff(self.indptr))
+
 
 def spans(
     indptr: Ints, edges: int, rows: int | None = None

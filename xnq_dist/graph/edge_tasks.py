@@ -16,18 +16,18 @@ from pathlib import Path
 
 import numpy as np
 
+from xnq_dist.core.arrays import offsets_of
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import ColumnSettings, InputSettings
 from xnq_dist.core.tasks import Shared, Tasks
 from xnq_dist.graph import scratch
-from xnq_dist.graph.csr import FileCsr, write_rows
+from xnq_dist.graph.csr import FileCsr, shared_csr, write_rows
 from xnq_dist.graph.edges import (
     EdgeCounts,
     PairsOf,
     add_edges,
     arrow_pairs,
-    checked_csr,
     columns_read,
     weight_conflict,
 )
@@ -82,8 +82,7 @@ def read_edges(
         unknown nodes (unless dropped), weights that are null, negative or not finite,
         or dropped duplicates of different weight; the first in the order of the table.
     StageError
-        When the number of edges after the sort is not the expected one, and when a file
-        of a task is missing or has another size.
+        When a file of a task is missing or has another size.
     """
     table.require(columns_of("edges", columns))
     weighted = table.has(columns.weight) or settings.duplicates == "sum"
@@ -98,13 +97,13 @@ def read_edges(
             shares,
             lambda done, total: progress("read edges", rows * done // total, rows),
         )
-        counts = sum((share.counts for share in sorted_shares), EdgeCounts())
+        counts = sum((found for _, found in sorted_shares), EdgeCounts())
         if not counts.edges_read:
             raise InputError(
                 f"{table.what} {table.path} has no rows: check that it is the right "
                 "file"
             )
-        runs = [run for share in sorted_shares for run in share.runs]
+        runs = [run for some, _ in sorted_shares for run in some]
         size = sum(run.size for run in runs) // (SHARES * tasks.slots) + 1
         ranges = job.sorter(tasks.folder).ranges(runs, max(size, PAIRS))
         merged = tasks.map(
@@ -112,27 +111,14 @@ def read_edges(
             ranges,
             lambda done, total: progress("sort edges", done, total),
         )
-    for path in (path for run in runs for path in run.paths):
-        path.unlink()
-    counts = sum((part.counts for part in merged), counts)
-    csr = _joined(merged, ranges, len(ids), tasks.folder / "csr", weighted)
-    return checked_csr(csr, counts, table, columns), counts
-
-
-@dataclass(frozen=True)
-class SortedShare:
-    """The sorted pairs of some rows of the table."""
-
-    runs: list[SortedRun]
-    counts: EdgeCounts
-
-
-@dataclass(frozen=True)
-class MergedRange:
-    """The files of the adjacency's rows of a range of targets."""
-
-    folder: Path
-    counts: EdgeCounts
+    for run in runs:
+        run.path.unlink()
+    counts = sum((found for _, found in merged), counts)
+    # Without weights in the table they count rows: all are 1 if none was repeated.
+    repeated = weighted and counts.duplicates_dropped > 0
+    weighted = table.has(columns.weight) or repeated
+    folders = [folder for folder, _ in merged]
+    return _joined(folders, len(ids), tasks.folder / "csr", weighted), counts
 
 
 @dataclass(frozen=True)
@@ -148,20 +134,22 @@ class EdgeSort:
     what: str
     """Name of the table in messages."""
 
-    def sort(self, pairs: PairsOf, ids: Shared[NodeIds], share: Table) -> SortedShare:
-        """Sort the pairs of some rows."""
-        with self.sorter(self.folder) as sorter:
-            found = pairs(share, ids(), self.columns, self.rules)
-            counts = add_edges(sorter, found, self.rules, self.weighted)
-            return SortedShare(sorter.runs(), counts)
+    def sort(
+        self, pairs: PairsOf, ids: Shared[NodeIds], share: Table
+    ) -> tuple[list[SortedRun], EdgeCounts]:
+        """Sort the pairs of some rows of the table."""
+        sorter = self.sorter(self.folder)
+        found = pairs(share, ids(), self.columns, self.rules)
+        counts = add_edges(sorter, found, self.rules, self.weighted)
+        return sorter.runs(), counts
 
     def merge(
         self,
         runs: Sequence[SortedRun],
         ids: Shared[NodeIds],
         targets: tuple[int, int],
-    ) -> MergedRange:
-        """Write the rows of a range of targets from all sorted pairs."""
+    ) -> tuple[Path, EdgeCounts]:
+        """Write the rows of a range of targets from all sorted pairs, in a folder."""
         folder = self.folder / f"rows-{uuid.uuid4().hex}"
         folder.mkdir()
 
@@ -169,13 +157,14 @@ class EdgeSort:
             return weight_conflict(ids().values, self.what, major, minor)
 
         sorter = self.sorter(folder)
-        rows = sorter.merge(runs, *targets, self.rules.duplicates, conflict)
+        dropped = self.rules.duplicates == "drop"
+        rows = sorter.merge(runs, *targets, conflict if dropped else None)
         degrees = write_rows([rows], *targets, folder, self.weighted)
         scratch.append(folder / "degrees", degrees)
         counts = EdgeCounts(
             reversed_added=sorter.reversed_added, duplicates_dropped=sorter.duplicates
         )
-        return MergedRange(folder, counts)
+        return folder, counts
 
     def sorter(self, folder: Path) -> PairSorter:
         """A sorter with files in a folder."""
@@ -183,29 +172,14 @@ class EdgeSort:
         return PairSorter(self.nodes, self.nodes, memory, folder, self.weighted)
 
 
-def _joined(
-    merged: Sequence[MergedRange],
-    ranges: Sequence[tuple[int, int]],
-    n: int,
-    folder: Path,
-    weighted: bool,
-) -> FileCsr:
+def _joined(parts: Sequence[Path], n: int, folder: Path, weighted: bool) -> FileCsr:
     """The adjacency in a new folder, from the rows of all ranges, which are removed."""
-    indptr = np.zeros(n + 1, np.int64)
-    arrays = {"indices": np.int32} | ({"weights": np.float32} if weighted else {})
-    # The others are added to the files of the first range.
-    merged[0].folder.rename(folder)
-    for at, (part, (first, last)) in enumerate(zip(merged, ranges, strict=True)):
-        where = part.folder if at else folder
-        degrees = scratch.shared(where / "degrees", np.int64, last - first)
-        indptr[first + 1 : last + 1] = degrees
-        for name, dtype in arrays.items():
-            values = scratch.shared(where / name, dtype, int(degrees.sum()))
-            if at:
-                scratch.append(folder / name, values)
-        if at:
-            shutil.rmtree(where)
-    (folder / "degrees").unlink()
-    np.cumsum(indptr, out=indptr)
+    folder.mkdir()
+    for part in parts:
+        for name in ("degrees", "indices", *["weights"] * weighted):
+            scratch.append(folder / name, scratch.mapped(part / name, np.uint8))
+        shutil.rmtree(part)
+    indptr = offsets_of(scratch.shared(folder / "degrees", np.int64, n))
     scratch.append(folder / "indptr", indptr)
+    shared_csr(folder, n, weighted)  # refuses what was lost or cut
     return FileCsr(indptr, folder, weighted)

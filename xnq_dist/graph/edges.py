@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 
 import numpy as np
@@ -11,11 +11,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats
-from xnq_dist.core.errors import InputError, StageError
+from xnq_dist.core.errors import InputError
 from xnq_dist.core.settings import ColumnSettings, InputSettings
 from xnq_dist.core.threads import map_threads
 from xnq_dist.graph.ahead import ahead
-from xnq_dist.graph.csr import FileCsr
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.sort import PairSorter
 from xnq_dist.graph.tables import Batch, Table
@@ -27,7 +26,6 @@ __all__ = [
     "PairsOf",
     "add_edges",
     "arrow_pairs",
-    "checked_csr",
     "columns_read",
     "weight_conflict",
     "weights_of",
@@ -53,11 +51,6 @@ class EdgeCounts:
         """The counts of both."""
         mine, theirs = self.facts(), other.facts()
         return EdgeCounts(**{name: mine[name] + theirs[name] for name in mine})
-
-    def edges(self) -> int:
-        """Expected number of edges of the graph."""
-        lost = self.duplicates_dropped + self.unknown_dropped
-        return self.edges_read - lost + self.reversed_added
 
     def facts(self) -> dict[str, int]:
         """The counts by name."""
@@ -131,25 +124,6 @@ def weight_conflict(ids: pa.Array, what: str, major: int, minor: int) -> InputEr
         f"edge {show(ids, minor)} -> {show(ids, major)} occurs more than once in the "
         f"{what} with different weights: set input.duplicates to sum, or keep one row"
     )
-
-
-def checked_csr(
-    csr: FileCsr, counts: EdgeCounts, table: Table, columns: ColumnSettings
-) -> FileCsr:
-    """The adjacency, without weights if all of them only count rows and are 1.
-
-    Raises
-    ------
-    StageError
-        When it has another number of edges than the counts.
-    """
-    if counts.edges() != int(csr.indptr[-1]):
-        raise StageError(
-            f"{counts.edges()} edges went into the sort and {int(csr.indptr[-1])} came "
-            "out: internal error, please report it"
-        )
-    weighted = table.has(columns.weight) or counts.duplicates_dropped > 0
-    return replace(csr, weighted=csr.weighted and weighted)
 
 
 def weights_of(batch: Batch, columns: ColumnSettings) -> Floats:

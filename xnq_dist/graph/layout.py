@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Floats, Ints, Ints32, offsets_of
+from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.store import FileRecord, Manifest, Stage
 from xnq_dist.graph.halo import Partition
@@ -165,25 +165,18 @@ def read_adjacency(stage: Stage, manifest: Manifest) -> csr_array[Any]:
     Row v has the in-neighbours of node v as columns; weights are float32, 1 for a graph
     without weights. Memory is proportional to the number of edges.
     """
-    from scipy.sparse import csr_array
+    from scipy import sparse
 
     n = int(manifest.facts["n_nodes"])
     index = node_index(stage, manifest)
     canonical = np.concatenate(index)
-    degrees = np.zeros(n, np.int64)
     parts = []
     for number, rows in enumerate(index):
         partition = load_partition(stage, manifest, number)
-        degrees[rows] = np.diff(partition.indptr)
         columns = np.concatenate([rows, canonical[partition.halo]])
-        parts.append((rows, partition, columns))
-    indptr = offsets_of(degrees)
-    indices = np.empty(indptr[-1], np.int64)
-    data = np.ones(indptr[-1], np.float32)
-    for rows, partition, columns in parts:
-        shift = indptr[rows] - partition.indptr[:-1]
-        at = np.arange(partition.n_edges) + np.repeat(shift, np.diff(partition.indptr))
-        indices[at] = columns[partition.indices]
-        if partition.weights is not None:
-            data[at] = partition.weights
-    return csr_array((data, indices, indptr), shape=(n, n))
+        weights = partition.weights
+        if weights is None:
+            weights = np.ones(partition.n_edges, np.float32)
+        edges = weights, columns[partition.indices], partition.indptr
+        parts.append(sparse.csr_array(edges, shape=(len(rows), n)))
+    return sparse.vstack(parts, format="csr")[np.argsort(canonical)]

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from xnq_dist.core.arrays import Ints, Ints32
 from xnq_dist.core.errors import DoesNotFitError, SettingsError
 from xnq_dist.core.random_bits import Purpose, stream
-from xnq_dist.graph.balance import fill_empty, hold_limits
+from xnq_dist.graph.balance import hold_limits
 from xnq_dist.graph.clustering import PAIR, coarsen, contract, find_clusters
 from xnq_dist.graph.csr import Csr
 
@@ -109,8 +109,18 @@ def divide(
         part = _contiguous(csr, partitions)
     else:
         part = _random(n, partitions, seed)
-    fill_empty(part, partitions)
+    _fill_empty(part, partitions)
     return part, name
+
+
+def _fill_empty(part: Ints32, partitions: int) -> None:
+    """Give each partition without nodes, in place, the first node of the largest."""
+    sizes = np.bincount(part, minlength=partitions)
+    for empty in np.flatnonzero(sizes == 0):
+        largest = int(np.argmax(sizes))
+        part[np.argmax(part == largest)] = empty
+        sizes[largest] -= 1
+        sizes[empty] = 1
 
 
 def _node_weights(csr: Csr) -> Ints:

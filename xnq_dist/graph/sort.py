@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,17 +50,12 @@ class PairChunk:
 
 @dataclass(frozen=True)
 class SortedRun:
-    """Sorted keys and weights in files."""
+    """Sorted keys in a file, and their weights after them."""
 
-    keys: Path
-    weights: Path | None
+    path: Path
     size: int
     """Number of keys."""
-
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        """The files."""
-        return tuple(filter(None, (self.keys, self.weights)))
+    weighted: bool
 
     def read(self) -> tuple[Keys, Weights]:
         """Keys and weights, mapped.
@@ -69,21 +63,21 @@ class SortedRun:
         Raises
         ------
         StageError
-            When a file is missing or has another size.
+            When the file is missing or has another size.
         """
-        weights = None
-        if self.weights is not None:
-            weights = scratch.shared(self.weights, np.float64, self.size)
-        return scratch.shared(self.keys, np.int64, self.size), weights
+        count = self.size * (2 if self.weighted else 1)
+        values = scratch.shared(self.path, np.int64, count)
+        weights = values[self.size :].view(np.float64) if self.weighted else None
+        return values[: self.size], weights
 
 
 class PairSorter:
-    """Sorts more pairs than fit in memory; a context manager.
+    """Sorts more pairs than fit in memory.
 
     A pair is added as an original or as the reverse of one; a reverse is ignored if the
     pair is also an original. Both numbers are in 0..n-1 and together must fit in 62
     bits. Buffers take `memory` bytes, or as much as the pairs of one major if that is
-    more. Temporary files in `folder` are removed at the end.
+    more. Temporary files in `folder` are removed when the last chunk was read.
 
     With `counted` the weight of a pair is the number of times it was added, as if each
     time had weight 1, in half the memory; there are no reverses.
@@ -122,14 +116,6 @@ class PairSorter:
         self._filled = 0
         self._runs: list[SortedRun] = []
 
-    def __enter__(self) -> PairSorter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for run in self._runs:
-            for path in run.paths:
-                path.unlink(missing_ok=True)
-
     def add(
         self,
         major: NDArray[np.integer],
@@ -158,12 +144,10 @@ class PairSorter:
         keys, weights = _ordered(self._keys[:size], some)
         # Sorters of several processes share a folder.
         path = self._folder / f"run-{uuid.uuid4().hex}"
-        run = SortedRun(path.with_suffix(".keys"), None, size)
+        scratch.append(path, keys)
         if weights is not None:
-            run = SortedRun(run.keys, path.with_suffix(".weights"), size)
-        self._runs.append(run)
-        for file, values in zip(run.paths, (keys, weights), strict=False):
-            scratch.append(file, np.asarray(values))
+            scratch.append(path, weights)
+        self._runs.append(SortedRun(path, size, weights is not None))
 
     def runs(self) -> list[SortedRun]:
         """Sort all pairs into files, which stay; the sorter is empty then."""
@@ -193,37 +177,31 @@ class PairSorter:
         inner = np.unique(bounds >> self._bits + 1)
         return list(pairwise([0, *inner[inner > 0].tolist(), self._majors]))
 
-    def chunks(
-        self,
-        duplicates: Literal["drop", "sum"] = "drop",
-        conflict: Callable[[int, int], XnqError] | None = None,
-    ) -> Iterator[PairChunk]:
+    def chunks(self) -> Iterator[PairChunk]:
         """Yield the pairs in order, with complete majors; can be called once.
 
-        For duplicate pairs, ``drop`` keeps one and ``sum`` adds the weights (sorted, so
-        that the order of rows does not matter). `conflict` makes the error for (major,
-        minor) when ``drop`` meets different weights; without it the smallest is kept.
+        The weights of duplicate pairs are added up.
         """
-        self._runs = self.runs()
+        runs = self.runs()
         # The buffers are not needed any more.
         self._keys = np.empty(0, np.int64)
         self._weights = None if self._weights is None else np.empty(0)
-        yield from ahead(
-            self.merge(self._runs, *majors, duplicates, conflict)
-            for majors in self.ranges(self._runs)
-        )
+        yield from ahead(self.merge(runs, *majors) for majors in self.ranges(runs))
+        for run in runs:
+            run.path.unlink()
 
     def merge(
         self,
         runs: Sequence[SortedRun],
         first: int,
         last: int,
-        duplicates: Literal["drop", "sum"] = "drop",
         conflict: Callable[[int, int], XnqError] | None = None,
     ) -> PairChunk:
         """The pairs of the majors first to last - 1, also from runs of other sorters.
 
-        Arguments are as of `chunks`.
+        Of duplicate pairs one is kept; `conflict` makes the error for (major, minor)
+        when they have different weights. Without it the weights are added up (sorted,
+        so that the order of rows does not matter).
         """
         bounds, parts = np.array([first, last]) << self._bits + 1, []
         for run in runs:
@@ -235,7 +213,7 @@ class PairSorter:
         if self._weights is not None:
             weights = np.concatenate([np.empty(0), *(some for _, some in parts)])
         found = _ordered(keys, weights)
-        pairs, values = self._settled(*found, duplicates, conflict)
+        pairs, values = self._settled(*found, conflict)
         degrees = np.bincount((pairs >> self._bits) - first, minlength=last - first)
         minor = pairs & ((1 << self._bits) - 1)
         return PairChunk(first, last, offsets_of(degrees), minor, values)
@@ -244,10 +222,9 @@ class PairSorter:
         self,
         keys: Keys,
         weights: Weights,
-        duplicates: Literal["drop", "sum"],
         conflict: Callable[[int, int], XnqError] | None,
     ) -> tuple[Keys, Weights]:
-        """Each pair once, with the weight that `duplicates` defines."""
+        """Each pair once; arguments are as of `merge`."""
         pairs = keys >> 1
         fresh = np.diff(pairs, prepend=-1) > 0
         # Within a pair the originals come first: their flag bit is 0.
@@ -264,11 +241,11 @@ class PairSorter:
         used = ~reverse | reverse[fresh][group]
         group, weights, used_pairs = group[used], weights[used], pairs[used]
         weights = weights[np.lexsort((weights, group))]
-        if duplicates == "sum":
+        if conflict is None:
             return pairs[fresh], np.bincount(group, weights).astype(np.float64)
         again = group[1:] == group[:-1]
         differs = again & (weights[1:] != weights[:-1])
-        if conflict is not None and differs.any():
+        if differs.any():
             pair = int(used_pairs[np.argmax(differs)])
             raise conflict(pair >> self._bits, pair & ((1 << self._bits) - 1))
         return pairs[fresh], weights[np.concatenate([[True], ~again])]

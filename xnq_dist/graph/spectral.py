@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
+from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
 from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.random_bits import mix
@@ -56,32 +56,22 @@ def adjacency_radius(
     """
     n = len(csr.indptr) - 1
     component = np.empty(0, np.int32)
-    degrees = np.diff(csr.indptr)
-    vector, sums = np.zeros(n), np.zeros(n)
     if not symmetric:
         component = np.empty(n, np.int32)
         strong_components(csr.indptr, *csr.arrays(), component)
+
+    def product(x: Floats) -> Floats:
+        sums = np.empty(n)
+        times(x.reshape(-1), sums, component)
+        return sums
+
     # Nodes with an edge of positive weight: in a component they have one into them.
-    times(np.ones(n), sums, component)
-    live = sums > 0
+    live = product(np.ones(n)) > 0
     if not live.any():
         return 0.0
     # Degrees are the first power iteration of a graph without weights.
-    start = np.maximum(degrees, 1).astype(np.float64)
-    del degrees
-    # In the symmetric case keep nodes without edges: they stay zero, and selecting the
-    # others would take as long as half a product.
-    kept: Bools | slice = slice(None) if symmetric else live
-    if symmetric:
-        start[~live] = 0
-    else:
-        start = start[live]
-
-    def product(x: Floats) -> Floats:
-        vector[kept] = x.reshape(-1)
-        times(vector, sums, component)
-        return sums[kept].copy() if symmetric else sums[kept]
-
+    degrees = np.maximum(np.diff(csr.indptr), 1) if symmetric else np.ones(n)
+    start = np.where(live, degrees, 0.0)
     return float(f"{spectral_radius(product, start, symmetric):.6g}")
 
 
@@ -95,8 +85,8 @@ def spectral_radius(
     matvec
         Product with a vector of shape (n,).
     start
-        Positive start vector for symmetric matrices, shape (n,), n at least 1; it is
-        overwritten. Others start from equal entries.
+        Start vector, shape (n,), n at least 1, positive where the matrix has edges; it
+        is overwritten.
     symmetric
         Whether the matrix is symmetric: the Lanczos recurrence, else ARPACK with few
         Arnoldi vectors, to save memory, then with more.
@@ -125,7 +115,7 @@ def spectral_radius(
                     k=1,
                     which="LR",
                     ncv=min(basis, n),
-                    v0=np.full(n, n**-0.5),
+                    v0=start / _norm(start),
                     tol=TOLERANCE[False],
                     maxiter=300,
                     return_eigenvectors=False,
@@ -274,18 +264,11 @@ def multiply(
     weighted = weights.shape[0] > 0
     together = component.shape[0] == 0
     last = indices.shape[0] - 1
-    if together and not weighted:
-        for row in range(indptr.shape[0] - 1):
-            total = 0.0
-            for edge in range(indptr[row], indptr[row + 1]):
-                prefetch(x, indices[min(edge + AHEAD, last)], 0)
-                total += x[indices[edge], 0]
-            y[first + row] = total
-        return
     for row in range(indptr.shape[0] - 1):
         v = first + row
         total = 0.0
         for edge in range(indptr[row], indptr[row + 1]):
+            prefetch(x, indices[min(edge + AHEAD, last)], 0)
             u = indices[edge]
             if together or component[u] == component[v]:
                 total += (np.float64(weights[edge]) if weighted else 1.0) * x[u, 0]

@@ -17,11 +17,9 @@ constraints", Physical Review E 80, 026129, 2009.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,13 +27,10 @@ from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.store import Manifest, Stage
 from xnq_dist.graph import layout
 from xnq_dist.graph.ahead import ahead
-from xnq_dist.graph.csr import Csr, CsrRows, spans, write_csr
+from xnq_dist.graph.csr import ArrayCsr, Csr, CsrRows, write_csr
 from xnq_dist.graph.moves import FIRST, Communities, numbered
 from xnq_dist.graph.sort import PairSorter
 from xnq_dist.groups.leiden import number_by_size, optimise
-
-if TYPE_CHECKING:
-    from xnq_dist.graph.halo import Partition
 
 __all__ = ["LEIDEN_PAIR", "Level", "communities", "contract", "detect"]
 
@@ -57,8 +52,6 @@ MAX_SHARE = 1 / 20
 """Maximum share of all edges that communities have before contraction."""
 MIN_SHRINKAGE = 0.9
 """Contraction ends when it leaves more than this share of the nodes."""
-CHUNK = 1 << 20
-"""Edges of a partition that are packed at a time."""
 
 
 @dataclass(frozen=True)
@@ -165,17 +158,16 @@ def contract(level: Level, label: Ints32, folder: Path, memory: int) -> Level:
     strength = np.bincount(label, level.strength).astype(np.float64)
     n = len(strength)
     weighted = level.csr.weighted
-    with PairSorter(n, n, memory, folder, weighted, counted=not weighted) as sorter:
-        for rows in ahead(level.csr.chunks()):
-            sorter.add(*_between(rows, label))
-        csr = write_csr(sorter.chunks("sum"), n, folder, weighted=True)
+    sorter = PairSorter(n, n, memory, folder, weighted, counted=not weighted)
+    for rows in ahead(level.csr.chunks()):
+        sorter.add(*_between(rows, label))
+    csr = write_csr(sorter.chunks(), n, folder, weighted=True)
     return Level(csr, strength)
 
 
 def _between(rows: CsrRows, label: Ints32) -> tuple[Ints32, Ints32, Floats]:
     """Communities at both ends of the edges between two of them, and the weights."""
-    here = label[rows.first : rows.first + len(rows.indptr) - 1]
-    ends, others = np.repeat(here, np.diff(rows.indptr)), label[rows.indices]
+    ends, others = label[rows.targets], label[rows.indices]
     across = ends != others
     weights = rows.weights[across] if len(rows.weights) else rows.weights
     return ends[across], others[across], weights.astype(np.float64)
@@ -201,38 +193,27 @@ def _undirected(stage: Stage, graph: Manifest, folder: Path, memory: int) -> Lev
     index = layout.node_index(stage, graph)
     canonical = np.concatenate(index)
     loops = np.zeros(n)
-    with PairSorter(n, n, memory, folder, weighted, counted=counted) as sorter:
-        for number, rows in enumerate(index):
-            partition = layout.load_partition(stage, graph, number)
-            columns = np.concatenate([rows, canonical[partition.halo]])
-            for ends, others, weights in _edges(partition, rows, columns):
-                same = ends == others
-                loops[ends[same]] = weights[same]
-                some = ends[~same], others[~same], weights[~same]
-                sorter.add(*some)
-                if both:
-                    sorter.add(some[1], some[0], some[2])
-        del canonical
-        csr = write_csr(sorter.chunks("sum"), n, folder, weighted=both)
+    sorter = PairSorter(n, n, memory, folder, weighted, counted=counted)
+    for number, rows in enumerate(index):
+        partition = layout.load_partition(stage, graph, number)
+        columns = np.concatenate([rows, canonical[partition.halo]])
+        weights = partition.weights
+        if weights is None:
+            weights = np.ones(partition.n_edges, np.float32)
+        for part in ArrayCsr(partition.indptr, partition.indices, weights).chunks():
+            ends, others = rows[part.targets], columns[part.indices]
+            apart = ends != others
+            loops[ends[~apart]] = part.weights[~apart]
+            some = ends[apart], others[apart], part.weights[apart]
+            sorter.add(*some)
+            if both:
+                sorter.add(some[1], some[0], some[2])
+    del canonical
+    csr = write_csr(sorter.chunks(), n, folder, weighted=both)
     # A loop counts twice, and every other edge in both directions.
     strength = loops * (4 if both else 2)
     for part in csr.chunks():
         count = len(part.indptr) - 1
-        ends = np.repeat(np.arange(count), np.diff(part.indptr))
-        weight = part.weights if both else None
+        ends, weight = part.targets - part.first, part.weights if both else None
         strength[part.first : part.first + count] += np.bincount(ends, weight, count)
     return Level(csr, strength)
-
-
-def _edges(
-    partition: Partition, rows: Ints, columns: Ints
-) -> Iterator[tuple[Ints, Ints, Floats]]:
-    """Canonical indices at both ends of a partition's edges, and the weights."""
-    for first, last in spans(partition.indptr, CHUNK):
-        begin, end = int(partition.indptr[first]), int(partition.indptr[last])
-        degrees = np.diff(partition.indptr[first : last + 1])
-        weights: Floats = np.ones(end - begin)
-        if partition.weights is not None:
-            weights[:] = partition.weights[begin:end]
-        ends = np.repeat(rows[first:last], degrees)
-        yield ends, columns[partition.indices[begin:end]], weights
