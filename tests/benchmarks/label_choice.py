@@ -39,6 +39,7 @@ from xnq_dist.groups.leiden import leiden
 from xnq_dist.groups.own_groups import FINE
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.surroundings import learn_in_process
+from xnq_dist.quantify.interface import Communities
 
 LAMBDAS = (0, 2, 5, 10, 15, np.inf)
 DESIGNS = "random=100,half=50,balanced=20,positives=20,high_degree=10,region=10"
@@ -102,10 +103,11 @@ def judged(
     sets = communities_of(graph.groups[0].astype(np.int64))
     counts, labelled = true_counts(case, sets)
     sizes = counts.sum(axis=1)
-    plain = answers["unknown"].in_scenario(None, None, case.nodes, case.reference)
+    every = Communities(np.array([0, len(case.truth)]), np.arange(len(case.truth)))
+    plain = answers["unknown"].in_scenario(None, every, case.nodes, case.reference)
     found["plain_error"] = float(np.abs(plain.prevalence[0] - truth).mean())
     for name, drawn in (("", "unknown"), ("declared_", shown.drawn)):
-        whole = answers[drawn].estimate(None, case.nodes, case.reference)
+        whole = answers[drawn].estimate(every, case.nodes, case.reference)
         found[f"{name}error"] = float(np.abs(whole.prevalence[0] - truth).mean())
         inside = (whole.lower[0] <= truth + 1e-9) & (truth <= whole.upper[0] + 1e-9)
         found[f"{name}covered"] = float(inside.mean())

@@ -32,7 +32,6 @@ from xnq_dist.quantify.interface import (
     Quantifier,
     Reference,
     combine,
-    combine_counts,
 )
 from xnq_dist.quantify.loading import (
     NodeCache,
@@ -185,25 +184,17 @@ def estimate_graph(job: BatchJob) -> dict[str, Prevalence]:
     resamples of all nodes would not fit into memory.
     """
     loaded, quantifier = job.loaded(), job.quantifier()
-    nodes, reference = loaded.nodes, loaded.reference
-    n_nodes, n_classes = nodes.posteriors.shape
-    known = nodes.labels[nodes.labels >= 0]
-    counts = np.bincount(known, minlength=n_classes)[None].astype(np.int64)
+    nodes, n_nodes = loaded.nodes, len(loaded.nodes.labels)
+    every = Communities(np.array([0, n_nodes]), np.arange(n_nodes))
+    inputs = every, nodes, loaded.reference
+    estimates = {"answer": quantifier.estimate(*inputs)}
     if isinstance(quantifier, Auto):
-        inputs = None, nodes, reference
-        estimates = {
-            "answer": quantifier.estimate(*inputs),
-            "if_random": quantifier.in_scenario(None, *inputs),
-        }
+        estimates["if_random"] = quantifier.in_scenario(None, *inputs)
         if quantifier.learnt is not None and quantifier.learnt.tilt is not None:
             tilted = quantifier.in_scenario(quantifier.learnt.tilt, *inputs)
             estimates["if_by_class"] = tilted
-    else:
-        all_nodes = Communities(np.array([0, n_nodes]), np.arange(n_nodes))
-        estimates = {"answer": quantifier.estimate(all_nodes, nodes, reference)}
-    size, labelled = np.array([n_nodes]), job.settings.labelled
     return {
-        name: combine_counts(size, counts, each, labelled)
+        name: combine(every, nodes, each, job.settings.labelled)
         for name, each in estimates.items()
     }
 

@@ -26,7 +26,6 @@ __all__ = [
     "Quantifier",
     "Reference",
     "combine",
-    "combine_counts",
 ]
 
 Labelled = Literal["count", "exclude"]
@@ -242,13 +241,6 @@ def combine(
     cells = community[known] * n_classes + codes[known]
     flat = np.bincount(cells, minlength=len(batch) * n_classes)
     counts = flat.reshape(len(batch), n_classes)
-    return combine_counts(sizes, counts, estimates, labelled)
-
-
-def combine_counts(
-    sizes: Ints, counts: Ints, estimates: Estimates, labelled: Labelled
-) -> Prevalence:
-    """`combine` from numbers of members, (S,), and of labels by class, (S, C)."""
     n_labelled = counts.sum(axis=1)
     n_estimated = sizes - n_labelled
     usable = n_estimated > 0

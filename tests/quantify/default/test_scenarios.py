@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from tests.quantify.default.test_auto import drawn, reference_from
+from tests.quantify.default.test_auto import N, drawn, reference_from
 from tests.quantify.samples import make_communities, make_nodes
 from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.settings import LabelSettings
@@ -21,6 +21,8 @@ from xnq_dist.quantify.default.scenarios import (
     tilt_of,
 )
 from xnq_dist.selection.verdict import Selection
+
+EVERY = make_communities(np.arange(N))
 
 
 def tilted_by_hand(nodes, factors):
@@ -123,14 +125,14 @@ def test_the_complete_graph_has_the_shares_that_are_known(n_classes):
     labels = LabelSettings(prior=prior)
     tilt = tilt_of(labels, None, nodes, reference.prior)
     auto = Auto(learnt=Learnt.of(nodes, reference, groups, tilt=tilt))
-    free = auto.estimate(None, nodes, reference).prevalence[0]
+    free = auto.estimate(EVERY, nodes, reference).prevalence[0]
     known = np.bincount(nodes.labels[nodes.labels >= 0], minlength=n_classes)
     whole = (known + np.count_nonzero(nodes.unlabelled) * free) / len(nodes.labels)
     np.testing.assert_allclose(whole, shares, atol=1e-9)
     # The level is known, so no interval includes a common shift.
     unsure = dataclasses.replace(tilt, known=False)
     other = Auto(learnt=dataclasses.replace(auto.learnt, tilt=unsure))
-    sd = [one.estimate(None, nodes, reference).sd for one in (auto, other)]
+    sd = [one.estimate(EVERY, nodes, reference).sd for one in (auto, other)]
     assert (sd[0] < sd[1]).all()
 
 
@@ -171,7 +173,7 @@ def test_a_tilt_found_in_the_nodes_corrects_the_level():
     assert selection.verdict == "class"
     tilt = tilt_of(LabelSettings(), selection, nodes, reference.prior)
     auto = Auto(learnt=Learnt.of(nodes, reference, groups[0], tilt=tilt))
-    found = auto.estimate(None, nodes, reference)
+    found = auto.estimate(make_communities(np.arange(n)), nodes, reference)
     truth = classes[~known].mean()
     assert found.lower[0, 1] <= truth <= found.upper[0, 1]
     corrected = abs(found.prevalence[0, 1] - truth)

@@ -71,12 +71,9 @@ class Auto(Quantifier):
     gives_intervals = True
 
     def estimate(
-        self, batch: Communities | None, nodes: NodeTable, reference: Reference
+        self, batch: Communities, nodes: NodeTable, reference: Reference
     ) -> Estimates:
-        """Prevalence among the unlabelled members of every community.
-
-        Without a batch, all nodes are one community, and nothing is pooled.
-        """
+        """Prevalence among the unlabelled members of every community."""
         tilt = self._learnt(nodes, reference).tilt
         if tilt is None or tilt.alone:
             return self.in_scenario(tilt, batch, nodes, reference)
@@ -88,7 +85,7 @@ class Auto(Quantifier):
     def in_scenario(
         self,
         tilt: Tilt | None,
-        batch: Communities | None,
+        batch: Communities,
         nodes: NodeTable,
         reference: Reference,
     ) -> Estimates:
@@ -97,7 +94,7 @@ class Auto(Quantifier):
         sums, variance, inflation = scenario_sums(
             batch, nodes, reference.prior, learnt, tilt
         )
-        if self.parts is None or batch is None:
+        if self.parts is None:
             return _estimates_of(sums, variance, inflation, self.level)
         factors = None if tilt is None else tilt.factors
         pooled = pooled_members(batch, nodes, reference, self.parts, factors)
@@ -117,7 +114,7 @@ class Auto(Quantifier):
 
 
 def scenario_sums(
-    batch: Communities | None,
+    batch: Communities,
     nodes: NodeTable,
     prior: Floats,
     learnt: Learnt,
@@ -125,8 +122,7 @@ def scenario_sums(
 ) -> tuple[NodeSums, Floats, float]:
     """Sums over members, their variance, shape (S, K), and a factor on standard errors.
 
-    Without a batch there is one community of all nodes; without a tilt posteriors are
-    unchanged. The prior replaces a row of zeros.
+    Without a tilt posteriors are unchanged. The prior replaces a row of zeros.
     """
     shared, inflation, factors = learnt.shared, 1.0, None
     if tilt is not None:

@@ -41,7 +41,7 @@ def class_codes(n_classes: int) -> tuple[int, ...]:
 
 
 def node_sums(
-    batch: Communities | None,
+    batch: Communities,
     nodes: NodeTable,
     prior: Floats,
     groups: Ints32,
@@ -50,7 +50,7 @@ def node_sums(
     least: float,
     tilts: Floats | None = None,
 ) -> NodeSums:
-    """Add up the unlabelled members of every community; no batch: of all nodes.
+    """Add up the unlabelled members of every community.
 
     Groups, shape (N,) or (L, N) for L partitions, have no code in common; `variances`
     and `labelled` (each group's share of the labelled nodes' weight) are (G, K). The
@@ -61,20 +61,15 @@ def node_sums(
     if tilts is None:
         tilts = np.ones(nodes.posteriors.shape[1])
     prior = prior * tilts
-    n_nodes, n_classes = nodes.posteriors.shape
+    n_classes = nodes.posteriors.shape[1]
     codes = class_codes(n_classes)
-    if batch is None:
-        offsets, members = np.array([0, n_nodes]), np.empty(0, np.int64)
-    else:
-        offsets, members = batch.offsets, batch.members
-    size, width = len(offsets) - 1, len(codes)
+    size, width = len(batch), len(codes)
     count = np.zeros(size, np.int64)
     mean, sums = np.zeros((size, n_classes)), np.zeros((3, size, width))
     # Allocated here: in the kernel, each allocation would be compiled.
     _add_members(
-        offsets,
-        members,
-        batch is None,
+        batch.offsets,
+        batch.members,
         nodes.unlabelled,
         nodes.posteriors,
         prior / prior.sum(),
@@ -101,7 +96,6 @@ def node_sums(
 def _add_members(
     offsets: Ints,
     members: Ints,
-    everyone: bool,
     unlabelled: Bools,
     posteriors: Floats32,
     prior: Floats,
@@ -127,8 +121,7 @@ def _add_members(
     weight, spread, calibrated = totals[0], totals[1], totals[2]
     for s in range(size):
         number, groups_found = 0, 0
-        for i in range(offsets[s], offsets[s + 1]):
-            v = i if everyone else members[i]
+        for v in members[offsets[s] : offsets[s + 1]]:
             if not unlabelled[v]:
                 continue
             number += 1

@@ -21,11 +21,12 @@ shrinkage).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
-from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32, offsets_of
 from xnq_dist.quantify.default.drawn import class_shifts
 from xnq_dist.quantify.interface import Communities, NodeTable, Reference
 from xnq_dist.selection.scored_rows import normalised
@@ -64,12 +65,9 @@ class Pooled:
     """Labelled members that the intercepts rest on, shape (S,)."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Known:
-    """Labelled members of S communities whose posterior is without their label."""
+class _Known(NamedTuple):
+    """Labelled members whose posterior is without their label."""
 
-    offsets: Ints
-    """Community s has the rows ``offsets[s] : offsets[s + 1]``, shape (S + 1,)."""
     rows: Floats
     """Posteriors, shape (m, C)."""
     labels: Ints32
@@ -77,22 +75,24 @@ class _Known:
     each: Floats
     """Weights of the labels, shape (m,)."""
 
-    @classmethod
-    def of(cls, batch: Communities, nodes: NodeTable, reference: Reference) -> _Known:
-        used = nodes.out_of_fold & (nodes.labels >= 0)
-        inside = used[batch.members]
-        before = np.concatenate([[0], np.cumsum(inside)])
-        members = batch.members[inside]
-        rows = normalised(nodes.posteriors[members], reference.prior)
-        rows = (1 - NOISE) * rows + NOISE / rows.shape[1]
-        each = np.ones(len(members))
-        if reference.weights is not None and reference.rows is not None:
-            w = reference.weights
-            # Unequal weights: as many labels as they are worth.
-            of_rows = w * (w.sum() / (w**2).sum())
-            each = of_rows[np.searchsorted(reference.rows, members)]
-        offsets = before[batch.offsets].astype(np.int64)
-        return cls(offsets, rows, nodes.labels[members], each)
+
+def _known_members(
+    batch: Communities, nodes: NodeTable, reference: Reference
+) -> tuple[Ints, _Known]:
+    """Members with a label, of all communities: offsets, shape (S + 1,), and rows."""
+    used = nodes.out_of_fold & (nodes.labels >= 0)
+    inside = used[batch.members]
+    members = batch.members[inside]
+    rows = normalised(nodes.posteriors[members], reference.prior)
+    rows = (1 - NOISE) * rows + NOISE / rows.shape[1]
+    each = np.ones(len(members))
+    if reference.weights is not None and reference.rows is not None:
+        w = reference.weights
+        # Unequal weights: as many labels as they are worth.
+        of_rows = w * (w.sum() / (w**2).sum())
+        each = of_rows[np.searchsorted(reference.rows, members)]
+    offsets = offsets_of(inside)[batch.offsets]
+    return offsets, _Known(rows, nodes.labels[members], each)
 
 
 def label_evidence(
@@ -104,21 +104,20 @@ def label_evidence(
     community without any has zeros. It is -inf for the parts around SLD's shift where
     posteriors have no skill. No row depends on the other communities.
     """
-    known = _Known.of(batch, nodes, reference)
+    offsets, known = _known_members(batch, nodes, reference)
     middles = _middles(batch, nodes, reference)
     found = np.zeros((len(batch), 2 * len(SPREADS)))
-    if len(middles) == 1:
-        found[np.diff(known.offsets) > 0, len(SPREADS) :] = -np.inf
-    of_known = known.offsets, known.rows, known.labels, known.each
-    _evidence(*of_known, SPREADS, middles, found)
+    if middles.shape[1] == 1:
+        found[np.diff(offsets) > 0, len(SPREADS) :] = -np.inf
+    _evidence(offsets, known, middles, found)
     return found
 
 
 def _middles(batch: Communities, nodes: NodeTable, reference: Reference) -> Floats:
-    """Means m of the parts, shape (1 or 2, S, C)."""
-    none = np.zeros((len(batch), nodes.posteriors.shape[1]))
+    """Means m of the parts, shape (S, 1 or 2, C)."""
+    none = np.zeros((len(batch), 1, nodes.posteriors.shape[1]))
     shifts = class_shifts(batch, nodes, reference)
-    return none[None] if shifts is None else np.stack([none, shifts])
+    return none if shifts is None else np.hstack([none, shifts[:, None]])
 
 
 def fit_weights(evidence: Floats) -> Floats:
@@ -138,7 +137,7 @@ def fit_weights(evidence: Floats) -> Floats:
         weights[:] = 0
         weights[0] = 1
         return weights
-    _em(likelihood, weights, PSEUDO, ROUNDS, TOLERANCE)
+    _em(likelihood, weights)
     return weights
 
 
@@ -163,17 +162,17 @@ def pooled_members(
         mean = sum_k v_k m_k,
         variance = sum_k v_k [diag(G_k + G_k H_k^-1 G_k) + (m_k - mean)^2].
     """
-    known = _Known.of(batch, nodes, reference)
+    offsets, known = _known_members(batch, nodes, reference)
     n_classes = nodes.posteriors.shape[1]
     tilts = np.ones(n_classes) if tilts is None else tilts
     mean, variance = np.zeros((2, len(batch), n_classes))
     with np.errstate(divide="ignore"):
         logs = np.log(weights)
-    middles = np.zeros((1, *mean.shape))
+    middles = mean[:, None].copy()
     if weights[len(SPREADS) :].any():
         middles = _middles(batch, nodes, reference)
     _predict(
-        *(known.offsets, known.rows, known.labels, known.each, SPREADS, middles, logs),
+        *(offsets, known, middles, logs),
         *(batch.offsets, batch.members, nodes.unlabelled, nodes.posteriors),
         *(reference.prior, tilts, mean, variance),
     )
@@ -184,19 +183,17 @@ def pooled_members(
     )
     mean[number == 0] = np.nan
     mean /= np.maximum(number, 1)[:, None]
-    return Pooled(mean, variance, np.diff(known.offsets))
+    return Pooled(mean, variance, np.diff(offsets))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _em(
-    likelihood: Floats, weights: Floats, pseudo: float, rounds: int, tolerance: float
-) -> None:
+def _em(likelihood: Floats, weights: Floats) -> None:
     """EM for the weights of a mixture, in place; rows are added in their order."""
     size, parts = likelihood.shape
     share, total = np.empty(parts), np.empty(parts)
-    for _ in range(rounds):
+    for _ in range(ROUNDS):
         total[:] = 0.0
-        total[0] = pseudo
+        total[0] = PSEUDO
         for s in range(size):
             row = 0.0
             for k in range(parts):
@@ -206,10 +203,10 @@ def _em(
                 total[k] += share[k] / row
         change = 0.0
         for k in range(parts):
-            new = total[k] / (size + pseudo)
+            new = total[k] / (size + PSEUDO)
             change = max(change, abs(new - weights[k]))
             weights[k] = new
-        if change < tolerance:
+        if change < TOLERANCE:
             return
 
 
@@ -256,13 +253,7 @@ def _factorise(curvature: Floats) -> None:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _log_density(
-    rows: Floats,
-    labels: Ints32,
-    each: Floats,
-    middle: Floats,
-    b: Floats,
-    ridge: float,
-    work: Floats,
+    known: _Known, middle: Floats, b: Floats, ridge: float, work: Floats
 ) -> float:
     """Log-likelihood of the labels at the intercepts b, plus their log prior."""
     factors, p = work[0], work[1]
@@ -270,17 +261,15 @@ def _log_density(
     for y in range(len(b)):
         factors[y] = np.exp(b[y])
         value -= 0.5 * ridge * (b[y] - middle[y]) ** 2
-    for i in range(len(labels)):
-        _shift(rows[i], factors, p)
-        value += each[i] * np.log(p[labels[i]])
+    for i in range(len(known.labels)):
+        _shift(known.rows[i], factors, p)
+        value += known.each[i] * np.log(p[known.labels[i]])
     return value
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _climb(
-    rows: Floats,
-    labels: Ints32,
-    each: Floats,
+    known: _Known,
     spread: float,
     middle: Floats,
     b: Floats,
@@ -292,7 +281,7 @@ def _climb(
     `factor` becomes the Cholesky factor of the curvature at the mode.
     """
     n_classes, ridge = len(b), 2.0 / (spread * spread)
-    value = _log_density(rows, labels, each, middle, b, ridge, work)
+    value = _log_density(known, middle, b, ridge, work)
     factors, p, step, new = work[0], work[1], work[2], work[3]
     for _ in range(NEWTON_STEPS):
         for y in range(n_classes):
@@ -300,14 +289,15 @@ def _climb(
             step[y] = -ridge * (b[y] - middle[y])
             for z in range(n_classes):
                 factor[y, z] = ridge if y == z else 0.0
-        for i in range(len(labels)):
-            _shift(rows[i], factors, p)
-            step[labels[i]] += each[i]
+        for i in range(len(known.labels)):
+            each = known.each[i]
+            _shift(known.rows[i], factors, p)
+            step[known.labels[i]] += each
             for y in range(n_classes):
-                step[y] -= each[i] * p[y]
-                factor[y, y] += each[i] * p[y]
+                step[y] -= each * p[y]
+                factor[y, y] += each * p[y]
                 for z in range(y + 1):
-                    factor[y, z] -= each[i] * p[y] * p[z]
+                    factor[y, z] -= each * p[y] * p[z]
         _factorise(factor)
         _solve(factor, step)
         largest = 0.0
@@ -319,7 +309,7 @@ def _climb(
         while True:
             for y in range(n_classes):
                 new[y] = b[y] + scale * step[y]
-            moved = _log_density(rows, labels, each, middle, new, ridge, work)
+            moved = _log_density(known, middle, new, ridge, work)
             # Close to the mode, rounding may hide the gain.
             if moved >= value - 1e-10 * (1.0 + abs(value)) or scale < 1e-6:
                 break
@@ -334,40 +324,39 @@ def _climb(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _evidence(
-    offsets: Ints,
-    rows: Floats,
-    labels: Ints32,
-    each: Floats,
-    spreads: Floats,
-    middles: Floats,
-    found: Floats,
-) -> None:
+def _modes(
+    offsets: Ints, known: _Known, s: int, middles: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """Each part's log marginal, mode and factor of the curvature there.
+
+    They are of community s; the shapes are (2 T,), (2 T, C) and (2 T, C, C).
+    """
+    own = slice(offsets[s], offsets[s + 1])
+    members = _Known(known.rows[own], known.labels[own], known.each[own])
+    parts, n_classes = middles.shape[1] * len(SPREADS), middles.shape[2]
+    found, modes = np.empty(parts), np.empty((parts, n_classes))
+    factors, work = np.empty((parts, n_classes, n_classes)), np.empty((4, n_classes))
+    for k in range(parts):
+        middle, at = middles[s, k // len(SPREADS)], k % len(SPREADS)
+        # From the smallest spread on, each mode is close to the one before.
+        modes[k] = middle if at == 0 else modes[k - 1]
+        found[k] = _climb(members, SPREADS[at], middle, modes[k], factors[k], work)
+    return found, modes, factors
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _evidence(offsets: Ints, known: _Known, middles: Floats, found: Floats) -> None:
     """Fill in `label_evidence`."""
-    n_classes, parts = rows.shape[1], len(spreads)
-    b, work = np.zeros(n_classes), np.zeros((4, n_classes))
-    factor = np.zeros((n_classes, n_classes))
     for s in range(len(offsets) - 1):
-        own = slice(offsets[s], offsets[s + 1])
-        if offsets[s] == offsets[s + 1]:
-            continue
-        for k in range(len(middles) * parts):
-            middle, spread = middles[k // parts, s], spreads[k % parts]
-            # From the smallest spread on, each mode is close to the one before.
-            if k % parts == 0:
-                b[:] = middle
-            found[s, k] = _climb(
-                rows[own], labels[own], each[own], spread, middle, b, factor, work
-            )
+        if offsets[s] < offsets[s + 1]:
+            own = _modes(offsets, known, s, middles)[0]
+            found[s, : len(own)] = own
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _predict(
     offsets: Ints,
-    rows: Floats,
-    labels: Ints32,
-    each: Floats,
-    spreads: Floats,
+    known: _Known,
     middles: Floats,
     logs: Floats,
     of_members: Ints,
@@ -380,50 +369,29 @@ def _predict(
     variance: Floats,
 ) -> None:
     """Fill in the sums of `pooled_members`; `mean` becomes the sum of p."""
-    n_classes, each_middle = rows.shape[1], len(spreads)
-    parts = len(middles) * each_middle
-    b, work = np.zeros(n_classes), np.zeros((4, n_classes))
-    share, modes = np.zeros(parts), np.zeros((parts, n_classes))
-    factor = np.zeros((parts, n_classes, n_classes))
-    sums, own_sums = np.zeros((parts, n_classes)), np.zeros((n_classes, n_classes))
     for s in range(len(offsets) - 1):
-        own = slice(offsets[s], offsets[s + 1])
-        top = -np.inf
-        for k in range(parts):
-            middle, spread = middles[k // each_middle, s], spreads[k % each_middle]
-            if k % each_middle == 0:
-                b[:] = middle
-            share[k] = logs[k] + _climb(
-                rows[own], labels[own], each[own], spread, middle, b, factor[k], work
+        share, modes, factors = _modes(offsets, known, s, middles)
+        share += logs[: len(share)]
+        share = np.exp(share - share.max())
+        share /= share.sum()
+        sums = np.empty(modes.shape)
+        inside = members[of_members[s] : of_members[s + 1]]
+        parts = np.flatnonzero(share >= NEGLIGIBLE)
+        for k in parts:
+            moved = np.exp(modes[k]) * tilts
+            sums[k], products = _member_sums(
+                inside, unlabelled, posteriors, prior, moved
             )
-            modes[k] = b
-            top = max(top, share[k])
-        total = 0.0
-        for k in range(parts):
-            share[k] = np.exp(share[k] - top)
-            total += share[k]
-        for k in range(parts):
-            share[k] /= total
-            if share[k] < NEGLIGIBLE:
-                continue
-            inside = members[of_members[s] : of_members[s + 1]]
-            _member_sums(
-                *(inside, unlabelled, posteriors, prior, tilts, modes[k]),
-                *(sums[k], own_sums, work),
-            )
-            for y in range(n_classes):
-                mean[s, y] += share[k] * sums[k, y]
-                step = work[2]
-                step[:] = own_sums[y]
-                _solve(factor[k], step)
-                part = own_sums[y, y]
-                for z in range(n_classes):
-                    part += own_sums[y, z] * step[z]
+            mean[s] += share[k] * sums[k]
+            for y in range(len(products)):
+                step = products[y].copy()
+                _solve(factors[k], step)
+                part = products[y, y]
+                for z in range(len(step)):
+                    part += products[y, z] * step[z]
                 variance[s, y] += share[k] * part
-        for k in range(parts):
-            if share[k] >= NEGLIGIBLE:
-                for y in range(n_classes):
-                    variance[s, y] += share[k] * (sums[k, y] - mean[s, y]) ** 2
+        for k in parts:
+            variance[s] += share[k] * (sums[k] - mean[s]) ** 2
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -432,19 +400,12 @@ def _member_sums(
     unlabelled: Bools,
     posteriors: Floats32,
     prior: Floats,
-    tilts: Floats,
-    b: Floats,
-    sums: Floats,
-    products: Floats,
-    work: Floats,
-) -> None:
+    factors: Floats,
+) -> tuple[Floats, Floats]:
     """Sums of p, and of ``diag(p) - p p'``, over a community's unlabelled members."""
-    factors, p = work[0], work[1]
-    n_classes = len(b)
-    sums[:] = 0.0
-    products[:] = 0.0
-    for y in range(n_classes):
-        factors[y] = np.exp(b[y]) * tilts[y]
+    n_classes = len(factors)
+    p, sums = np.empty(n_classes), np.zeros(n_classes)
+    products = np.zeros((n_classes, n_classes))
     for v in members:
         if not unlabelled[v]:
             continue
@@ -456,3 +417,4 @@ def _member_sums(
                 products[y, z] -= p[y] * p[z]
     for y in range(n_classes):
         products[y, y] += sums[y]
+    return sums, products
