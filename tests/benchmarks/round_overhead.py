@@ -60,7 +60,7 @@ def measure(partitions: int, nodes: int, rounds: int, turns: int) -> None:
         run.folder.create()
         manifest = prepare(run, Sources(*tables), settings, partitions)
         graph = run.stage("graph")
-        spec = reservoir_spec(settings, manifest.facts["rho"], 1.0, 0.5)
+        spec = reservoir_spec(settings, manifest.facts, 1.0, 0.5)
         with (
             cluster.open_cluster(settings.cluster) as connection,
             cluster.connect(connection) as client,

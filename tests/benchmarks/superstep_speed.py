@@ -157,10 +157,10 @@ def measure(nodes: int, dim: int, repeats: int) -> list[dict[str, Any]]:
 
 def recurrents(dim: int) -> tuple[Recurrent, Recurrent]:
     """A dense matrix and one of 16 non-zeros a row, of radius about one half."""
-    dense, sparse = (draw_recurrent(0, dim, k, 16) for k in ("dense", "sparse"))
+    dense, sparse = (draw_recurrent(0, dim, k) for k in ("dense", "sparse"))
     return (
-        Recurrent("dense", dense.values * np.float32((0.75 / dim) ** 0.5), None),
-        Recurrent("sparse", sparse.values * np.float32(0.2165), sparse.columns),
+        Recurrent(dense.values * np.float32((0.75 / dim) ** 0.5)),
+        Recurrent(sparse.values * np.float32(0.2165), sparse.columns),
     )
 
 

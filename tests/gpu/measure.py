@@ -102,7 +102,7 @@ def measure_supersteps(job: Job) -> Iterator[Row]:
     # Indices and offsets; states that are gathered, drive, states that are written.
     traffic = job.edges * (4 * job.dim + 4) + job.nodes * (8 * job.dim + 8)
     for matrix in ("sparse", "dense"):
-        drawn = draw_recurrent(0, job.dim, matrix, 16)
+        drawn = draw_recurrent(0, job.dim, matrix)
         # A low scale, at which GPU and CPU do not diverge.
         scale = np.float32(0.9 / recurrent_radius(drawn, 0) * job.nodes / job.edges)
         recurrent = replace(drawn, values=drawn.values * scale)

@@ -95,7 +95,7 @@ def test_sums_over_neighbours_have_the_cpus_bits(
 ):
     graph = write_graph(tmp_path / "input", 200, 900, weighted=True)
     run, manifest = partitioned(tmp_path / "run", graph, 3)
-    given = run, manifest, device_client, 3, [1, 3]
+    given = run, manifest, device_client, [1, 3]
     here = propagated(*given, weighted=weighted)
     sums = []
     real = device.gather

@@ -8,9 +8,23 @@ from scipy.sparse import csr_array
 
 from xnq_dist.core.products import product
 from xnq_dist.reservoir.kernels import TANH_CLIP, TANH_DENOMINATOR, TANH_NUMERATOR
-from xnq_dist.reservoir.weights import Weights
+from xnq_dist.reservoir.weights import Reservoir, Weights, recurrent_factor
 
-__all__ = ["embed_reference", "rational_tanh"]
+__all__ = ["draw", "embed_reference", "rational_tanh"]
+
+
+def draw(
+    seed: int,
+    units: int,
+    features: int,
+    matrix: str,
+    recurrent_scale: float,
+    input_scale: float,
+    rho: float,
+) -> Weights:
+    """Weights of one reservoir on a graph of spectral radius `rho`."""
+    factor = recurrent_factor(seed, units, matrix, recurrent_scale / rho)
+    return Reservoir(seed, units, matrix, factor, input_scale).draw(features)
 
 
 def rational_tanh(x: NDArray[np.float32]) -> NDArray[np.float32]:

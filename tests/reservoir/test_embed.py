@@ -8,12 +8,13 @@ import signal
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from tests.conftest import SmallGraph, small_settings, write_graph
-from tests.reservoir.reference import embed_reference
+from tests.reservoir.reference import draw, embed_reference
 from xnq_dist import pipeline
 from xnq_dist.core import cluster
 from xnq_dist.core.errors import DoesNotFitError, StageError
@@ -23,8 +24,8 @@ from xnq_dist.reservoir import embed as driver
 from xnq_dist.reservoir import exchange
 from xnq_dist.reservoir.checkpoint import Checkpoints, checkpoint_interval
 from xnq_dist.reservoir.embed import embed_scaled
+from xnq_dist.reservoir.mailbox import WorkersLost
 from xnq_dist.reservoir.supersteps import run_reservoir
-from xnq_dist.reservoir.weights import draw_weights
 
 
 def embeddings(run: RunDirectory) -> np.ndarray:
@@ -54,16 +55,14 @@ def embed(folder: Path, graph: SmallGraph, client, *overrides: str) -> RunDirect
 def twin(run: RunDirectory, graph: SmallGraph, settings) -> np.ndarray:
     manifest = run.stage("graph").manifest()
     wanted = settings.reservoir
-    weights = draw_weights(
+    weights = draw(
         settings.seed,
         wanted.dim,
         graph.features.shape[1],
-        matrix=wanted.matrix,
-        nonzeros=driver.NONZEROS,
-        recurrent_scale=wanted.recurrent_scale,
-        input_scale=wanted.input_scale,
-        bias_scale=driver.BIAS_SCALE,
-        rho=manifest.facts["rho"],
+        wanted.matrix,
+        wanted.recurrent_scale,
+        wanted.input_scale,
+        manifest.facts["rho"],
     )
     adjacency = read_adjacency(run.stage("graph"), manifest)
     return embed_reference(
@@ -175,15 +174,21 @@ def test_resumes_from_the_last_checkpoint_and_not_from_the_start(
     np.testing.assert_array_equal(embeddings(run), expected)
 
 
+def write_checkpoint(checkpoints: Checkpoints, step: int) -> None:
+    """Of one partition, whose states are all `step`."""
+    states = np.full(1000, step)
+    here = SimpleNamespace(step=step, apply=lambda write: [write(0, states)])
+    checkpoints.write(here)
+
+
 def test_checkpoints_of_other_settings_are_left_alone(tmp_path):
     run = RunDirectory(tmp_path)
-    old = Checkpoints(run.stage("checkpoints"), {"seed": 1})
-    attempt = old.begin(4)
-    old.commit(4, attempt, [attempt.write_arrays("state-00000", states=np.ones(2))], 0)
+    old = Checkpoints(run.stage("checkpoints"), {"seed": 1}, 2)
+    write_checkpoint(old, 4)
     assert old.latest()[0] == 4
-    assert Checkpoints(run.stage("checkpoints"), {"seed": 2}).latest() is None
+    assert Checkpoints(run.stage("checkpoints"), {"seed": 2}, 2).latest() is None
     # A checkpoint without its manifest is ignored.
-    old.begin(6)
+    old.at(6).begin()
     assert old.latest()[0] == 4
 
 
@@ -191,11 +196,11 @@ def test_workers_lost_again_and_again_end_with_advice(
     tmp_path, small_graph, client, monkeypatch
 ):
     def always_lost(*_):
-        raise exchange.WorkersLost("gone")
+        raise WorkersLost("gone")
 
     run = embed(tmp_path / "a", small_graph, client)
     manifest = run.stage("graph").manifest()
-    spec = driver.reservoir_spec(small_settings(), manifest.facts["rho"], 1.0, 1.0)
+    spec = driver.reservoir_spec(small_settings(), manifest.facts, 1.0, 1.0)
     monkeypatch.setattr(exchange.Exchange, "begin", always_lost)
     advice = r"lack of memory.*cluster\.memory_limit"
     with pytest.raises(DoesNotFitError, match=advice):
@@ -207,7 +212,7 @@ def test_a_fault_in_a_superstep_is_raised_and_not_retried_for_ever(
 ):
     run = embed(tmp_path / "a", small_graph, client)
     manifest = run.stage("graph").manifest()
-    spec = driver.reservoir_spec(small_settings(), manifest.facts["rho"], 1.0, 1.0)
+    spec = driver.reservoir_spec(small_settings(), manifest.facts, 1.0, 1.0)
     with pytest.raises(ZeroDivisionError):
         run_reservoir(client, run.stage("graph"), manifest, spec, _fail)
 

@@ -25,7 +25,7 @@ def test_states_equal_graphesns(form):
     weights = Weights(
         stored["inputs"],
         stored["bias"],
-        Recurrent("dense", stored["recurrent"], None),
+        Recurrent(stored["recurrent"]),
     )
     states = embed_reference(
         adjacency, stored["features"], weights, int(stored["updates"])

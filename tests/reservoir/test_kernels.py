@@ -1,16 +1,19 @@
 """Kernels against plain NumPy, bit for bit."""
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+from tests.reservoir import reference
 from tests.reservoir.reference import embed_reference, rational_tanh
 from xnq_dist.core.products import product
 from xnq_dist.graph.halo import Partition
 from xnq_dist.reservoir import kernels
 from xnq_dist.reservoir.drive import FeatureDrive
 from xnq_dist.reservoir.superstep import OnHost
-from xnq_dist.reservoir.weights import Weights, draw_weights
+from xnq_dist.reservoir.weights import Weights
 
 RNG = np.random.default_rng(5)
 
@@ -55,17 +58,8 @@ def test_tanh_error_is_below_four_ulp_of_one():
 
 
 def draw(matrix, dim, scale=1.5, nonzeros=5) -> Weights:
-    return draw_weights(
-        2,
-        dim,
-        4,
-        matrix=matrix,
-        nonzeros=nonzeros,
-        recurrent_scale=scale,
-        input_scale=0.7,
-        bias_scale=0.1,
-        rho=3.0,
-    )
+    with patch("xnq_dist.reservoir.weights.NONZEROS", nonzeros):
+        return reference.draw(2, dim, 4, matrix, scale, 0.7, 3.0)
 
 
 def stored_drive(features, weights):
@@ -110,9 +104,7 @@ def test_supersteps_equal_the_numpy_twin_bit_for_bit(
 def test_a_drive_from_features_has_the_bits_of_a_stored_one(count):
     """Two reservoirs side by side; rows together, in parts, and one by one."""
     features = RNG.standard_normal((700, count)).astype(np.float32)
-    settings = {"nonzeros": 5, "recurrent_scale": 1.0, "rho": 3.0, "matrix": "dense"}
-    scales = {"input_scale": 0.7, "bias_scale": 0.1}
-    drawn = [draw_weights(s, 90, count, **settings, **scales) for s in (1, 2)]
+    drawn = [reference.draw(s, 90, count, "dense", 1.0, 0.7, 3.0) for s in (1, 2)]
     expected = np.hstack([stored_drive(features, weights) for weights in drawn])
     drive = FeatureDrive.of(features, drawn)
     assert drive.shape == expected.shape

@@ -13,7 +13,7 @@ from xnq_dist.core.errors import StageError
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.layout import read_adjacency
 from xnq_dist.graph.prepare import prepare
-from xnq_dist.reservoir.length import with_length
+from xnq_dist.reservoir.length import number_of_supersteps
 
 
 def test_states_of_auto_are_those_of_its_number(tmp_path, thread_client):
@@ -46,10 +46,10 @@ def test_automatic_length_needs_the_graphs_distances(tmp_path):
     manifest = prepare(RunDirectory(tmp_path / "run"), graph.sources, settings, 2)
     auto = small_settings("reservoir.supersteps=auto")
     with pytest.raises(StageError, match="needs the graph's effective diameter"):
-        with_length(auto, manifest.facts)
-    assert with_length(settings, manifest.facts) is settings
+        number_of_supersteps(auto, manifest.facts)
+    assert number_of_supersteps(settings, manifest.facts) == 6
     # Asked for later, the graph is read again.
     again = prepare(RunDirectory(tmp_path / "run"), graph.sources, auto, 2)
     assert again.attempt != manifest.attempt
-    found = with_length(auto, again.facts).reservoir.supersteps
+    found = number_of_supersteps(auto, again.facts)
     assert found == min(again.facts["effective_diameter"] + 2, 30)

@@ -6,19 +6,13 @@ import numpy as np
 import pytest
 
 from tests.conftest import small_settings, write_graph
-from tests.reservoir.reference import embed_reference
+from tests.reservoir.reference import draw, embed_reference
 from tests.reservoir.test_embed import embed, embeddings
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.graph.layout import read_adjacency
 from xnq_dist.reservoir.embed import reservoir_spec
-from xnq_dist.reservoir.weights import (
-    BIAS_SCALE,
-    NONZEROS,
-    block_seed,
-    draw_weights,
-    units_of_blocks,
-)
+from xnq_dist.reservoir.weights import block_seed, units_of_blocks
 
 SCALES = (1.0, 3.0, 20.0)
 
@@ -45,16 +39,14 @@ def test_every_block_is_the_plain_reservoir_of_its_own_seed(
     adjacency = read_adjacency(run.stage("graph"), manifest)
     blocks = []
     for number, units in enumerate(units_of_blocks(23, 3)):
-        weights = draw_weights(
+        weights = draw(
             block_seed(settings.seed, number),
             units,
             graph.features.shape[1],
-            matrix=settings.reservoir.matrix,
-            nonzeros=min(NONZEROS, units),
-            recurrent_scale=SCALES[number],
-            input_scale=settings.reservoir.input_scale,
-            bias_scale=BIAS_SCALE,
-            rho=manifest.facts["rho"],
+            settings.reservoir.matrix,
+            SCALES[number],
+            settings.reservoir.input_scale,
+            manifest.facts["rho"],
         )
         blocks.append(embed_reference(adjacency, graph.features, weights, 6))
     for answer in answers:
@@ -64,8 +56,9 @@ def test_every_block_is_the_plain_reservoir_of_its_own_seed(
 
 def test_one_scale_in_a_list_is_the_plain_reservoir():
     settings = small_settings()
-    plain = reservoir_spec(settings, 2.0, 3.0, 0.5).blocks()
-    assert reservoir_spec(settings, 2.0, (3.0,), 0.5).blocks() == plain
+    facts = {"rho": 2.0}
+    plain = reservoir_spec(settings, facts, 3.0, 0.5)
+    assert reservoir_spec(settings, facts, (3.0,), 0.5) == plain
 
 
 def test_more_scales_than_units_are_refused():

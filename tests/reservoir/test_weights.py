@@ -4,18 +4,14 @@ import numpy as np
 import pytest
 from scipy.sparse import linalg
 
+from tests.conftest import small_settings
+from tests.reservoir import reference
 from xnq_dist.reservoir import weights as w
+from xnq_dist.reservoir.embed import reservoir_spec
 
 
-def draw(matrix="dense", dim=60, seed=3, **changes):
-    values = {
-        "nonzeros": 8,
-        "recurrent_scale": 5.0,
-        "input_scale": 0.5,
-        "bias_scale": 0.1,
-        "rho": 4.0,
-    }
-    return w.draw_weights(seed, dim, 7, matrix=matrix, **(values | changes))
+def draw(matrix="dense", dim=60, seed=3):
+    return reference.draw(seed, dim, 7, matrix, 5.0, 0.5, 4.0)
 
 
 @pytest.mark.parametrize("matrix", ["dense", "sparse", "ring"])
@@ -26,7 +22,9 @@ def test_radius_of_w_is_scale_over_rho(matrix):
 
 
 def test_rho_zero_uses_the_recurrent_scale_as_it_is():
-    moduli = np.abs(np.linalg.eigvals(draw(rho=0.0).recurrent.values.astype(float)))
+    settings = small_settings("reservoir.matrix=dense")
+    [part] = reservoir_spec(settings, {"rho": 0.0}, 5.0, 0.5).parts
+    moduli = np.abs(np.linalg.eigvals(part.draw(7).recurrent.values.astype(float)))
     assert moduli.max() == pytest.approx(5.0, rel=1e-4)
 
 
@@ -42,7 +40,8 @@ def test_large_matrices_are_never_decomposed(matrix, converges, monkeypatch):
     def stop(*_, **__):
         raise linalg.ArpackNoConvergence("no convergence", np.empty(0), np.empty(0))
 
-    drawn = w.draw_recurrent(1, 300, matrix, 4)
+    monkeypatch.setattr(w, "NONZEROS", 4)
+    drawn = w.draw_recurrent(1, 300, matrix)
     expected = np.abs(np.linalg.eigvals(drawn.to_dense().astype(float))).max()
     monkeypatch.setattr(w, "EIGEN_UNITS", 299)
     monkeypatch.setattr(np.linalg, "eigvals", refuse)
@@ -65,13 +64,8 @@ def test_ranges_and_seed():
     assert not np.allclose(first.inputs[:, 0] / 0.5, first.bias / 0.1)
 
 
-def test_a_known_radius_is_used():
-    twice, once = draw(radius=1.0).recurrent, draw(radius=2.0).recurrent
-    np.testing.assert_array_equal(twice.values, 2 * once.values)
-
-
 def test_sparse_rows_have_distinct_sorted_columns():
-    drawn = w.draw_recurrent(0, 200, "sparse", 16)
+    drawn = w.draw_recurrent(0, 200, "sparse")
     assert (np.diff(drawn.columns, axis=1) > 0).all()
     # Every unit is read by some other: no column range is left out.
     assert len(np.unique(drawn.columns)) > 190

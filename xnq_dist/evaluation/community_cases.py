@@ -228,10 +228,8 @@ def _rivals(
     def make() -> dict[str, NDArray[Any]]:
         features = NodeRows(work).matrix()
         fixed = features, labels, len(work.task().classes), seed
-        made = {"boosting": rival_scores(*fixed, work.adjacency())}
-        if features.shape[1]:
-            made["features"] = rival_scores(*fixed)
-        return made
+        with_neighbours = rival_scores(*fixed, work.adjacency())
+        return {"boosting": with_neighbours, "features": rival_scores(*fixed)}
 
     return _kept("rivals", work, labels, seed, make)
 
@@ -283,11 +281,7 @@ def sets_of_kinds(
             else:
                 yield from _given(work, plan.memberships).items()
         elif name == "attribute":
-            features = NodeRows(work).matrix()
-            if not features.shape[1]:
-                log.info("%s: no features; groups by attribute are skipped", dataset)
-            else:
-                yield name, draw_attributes(features, seed)
+            yield name, draw_attributes(NodeRows(work).matrix(), seed)
 
 
 def _given(work: EvaluationWork, path: str) -> dict[str, Communities]:

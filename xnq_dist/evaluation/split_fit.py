@@ -1,7 +1,7 @@
 """Fits the readout of one configuration in one split, without Dask.
 
-Training rows are gathered from all parts, and the other rows are scored part by part,
-so that memory holds the embeddings of the training rows and not of all nodes.
+Training rows are gathered from all parts, and all rows are scored part by part, so
+that memory holds the embeddings of the training rows and not of all nodes.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class NodeRows:
 
 
 def fit_split(rows: NodeRows, C: float, seconds: float, split: int) -> Scores:
-    """Fit a logistic readout to the training rows and score the others.
+    """Fit a logistic readout to the training rows and score all.
 
     Parameters
     ----------
@@ -70,11 +70,8 @@ def fit_split(rows: NodeRows, C: float, seconds: float, split: int) -> Scores:
     DoesNotFitError
         When the training rows need more than ``readout.memory``.
     """
-    began, task, memory = (
-        time.perf_counter(),
-        rows.work.task(),
-        rows.work.settings.readout.memory_bytes,
-    )
+    began, work = time.perf_counter(), rows.work
+    task, memory = work.task(), work.settings.readout.memory_bytes
     train = task.rows(split, "train")
     is_train = np.zeros(len(task.labels), np.bool_)
     is_train[train] = True
@@ -99,20 +96,8 @@ def fit_split(rows: NodeRows, C: float, seconds: float, split: int) -> Scores:
     n_classes = len(task.classes)
     model = fit(x_train, task.labels[train], n_classes, C)
     del x_train
-    held = task.rows(split, "calibration")
-    target = task.rows(split, "validation", "test")
-    scored = np.concatenate([held, target])
-    place = np.full(len(task.labels), -1, np.int64)
-    place[scored] = np.arange(len(scored))
-    logits = np.empty((len(scored), n_classes))
+    logits = np.empty((len(task.labels), n_classes))
     for index, x in rows.parts():
-        at = place[index]
-        chosen = at >= 0
-        logits[at[chosen]] = decision(model, x[chosen])
-    return Scores(
-        held,
-        logits[: len(held)],
-        target,
-        logits[len(held) :],
-        seconds + time.perf_counter() - began,
-    )
+        logits[index] = decision(model, x)
+    seconds += time.perf_counter() - began
+    return Scores.of(task, split, task.rows(split, "calibration"), logits, seconds)

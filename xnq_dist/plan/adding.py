@@ -59,7 +59,7 @@ def add_up(
         halo_rows=graph.halo_rows(size),
         halo_is_bound=size.partition_counts is None,
         bytes_per_superstep=moved,
-        bytes_are_bound=not steps.moves.exact,
+        bytes_are_bound=size.partition_counts is None or partitions > workers.count,
         exchanged_bytes=steps.turns * (steps.length - 1) * moved,
         block_memory=steps.moves.held * steps.units * steps.wire,
         turns=steps.turns,

@@ -203,7 +203,7 @@ def _learn(
     settings, attempt = job.settings, job.attempt
     if record_of(quantifier.name).neighbours:
         values = NeighbourValues(run.folder.location)
-        once = only_sums, 1, attempt, "neighbours"
+        once = only_sums, [1], attempt, "neighbours"
         rounds = propagate(
             *(client, run.stage("graph"), graph, values, *once),
             backend=settings.backend,

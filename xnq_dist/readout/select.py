@@ -43,7 +43,6 @@ from xnq_dist.readout.regularisation import climb, cross_fit
 from xnq_dist.readout.rows import join
 from xnq_dist.readout.work import located, to_fit
 from xnq_dist.reservoir.embed import reservoir_spec
-from xnq_dist.reservoir.length import with_length
 from xnq_dist.reservoir.supersteps import run_reservoir
 
 if TYPE_CHECKING:
@@ -157,7 +156,7 @@ def _search(
     inputs: dict[str, Any],
     progress: Progress,
 ) -> Manifest:
-    began, settings = time.perf_counter(), with_length(settings, manifest.facts)
+    began = time.perf_counter()
     graph, stage = run.stage("graph"), run.stage("select")
     attempt, reservoir = stage.begin(), settings.reservoir
     labels, classes = load_labels(run.stage("labels"), known), known.facts["classes"]
@@ -178,7 +177,7 @@ def _search(
         progress("scales tried", len(scores), total)
         scales = recurrent_scale, input_scale
         units = min(reservoir.dim, UNITS)
-        spec = reservoir_spec(settings, manifest.facts["rho"], *scales, units)
+        spec = reservoir_spec(settings, manifest.facts, *scales, units)
         write, limit = _WriteRows(attempt, rows), settings.cluster.timeout
         files = run_reservoir(client, graph, manifest, spec, write, timeout=limit)
         held = fitted, folds, len(classes), threads

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
+from typing import TYPE_CHECKING
 
 from xnq_dist.core.arrays import Floats32
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage, fingerprint
 
-__all__ = ["KEPT", "Checkpoints", "checkpoint_interval", "write_states"]
+if TYPE_CHECKING:
+    from xnq_dist.reservoir.exchange import Exchange
+
+__all__ = ["KEPT", "Checkpoints", "checkpoint_interval"]
 
 _DISK_RATE = 200e6
 """Assumed bytes per second of writing a checkpoint."""
@@ -17,8 +22,6 @@ _FLOP_RATE = 40e9
 """Assumed floating point operations per second of a superstep."""
 KEPT = 2
 """Number of checkpoints that are kept."""
-TURN = "reservoir-"
-"""Beginning of the names of checkpoints of reservoirs that run in turn."""
 _SHARE = 0.1
 """Maximum share of the time for checkpoints."""
 
@@ -30,65 +33,52 @@ class Checkpoints:
     stage: Stage
     inputs: dict[str, object]
     """Inputs of the states; checkpoints with other inputs are ignored."""
-    reservoir: int | None = None
-    """Number of the reservoir, if they run one after the other; None: together."""
+    every: int
+    """Supersteps between two checkpoints."""
+    grace: float = 0.0
+    """Seconds to write one when a signal ends the run."""
+    prefix: str = "step-"
+    """Beginning of their names; one of its own for each reservoir that runs in turn."""
 
-    @property
-    def _prefix(self) -> str:
-        return "step-" if self.reservoir is None else f"{TURN}{self.reservoir}-step-"
-
-    def _at(self, step: int) -> Stage:
-        name = f"{self._prefix}{step:05d}"
+    def at(self, step: int) -> Stage:
+        """The folder of the checkpoint after superstep `step`."""
+        name = f"{self.prefix}{step:05d}"
         return Stage(self.stage.folder.child(name), name)
 
     def latest(self) -> tuple[int, Stage, Manifest] | None:
         """Superstep, stage and manifest of the latest complete checkpoint, or None."""
         for name in reversed(self.stage.folder.names()):
-            step = name.removeprefix(self._prefix)
+            step = name.removeprefix(self.prefix)
             if not step.isdigit():
                 continue
-            stage = self._at(int(step))
+            stage = self.at(int(step))
             manifest = stage.manifest()
             if manifest and manifest.fingerprint == fingerprint(self.inputs):
                 return int(step), stage, manifest
         return None
 
-    def begin(self, step: int) -> Attempt:
-        """Begin the checkpoint after superstep `step`."""
-        return self._at(step).begin()
+    def write(self, exchange: Exchange, kept: int = KEPT) -> list[FileRecord]:
+        """Write a checkpoint, and return its files in partition order.
 
-    def commit(
-        self,
-        step: int,
-        attempt: Attempt,
-        files: Sequence[FileRecord],
-        seconds: float,
-        kept: int = KEPT,
-    ) -> None:
-        """Complete a checkpoint; the previous one stays, in case this is damaged.
-
-        `kept`: number of checkpoints that stay, this one included.
+        `kept`: number of checkpoints that stay, this one included; the previous one is
+        used if this is damaged.
         """
+        began, stage = time.perf_counter(), self.at(exchange.step)
+        attempt = stage.begin()
+        files = exchange.apply(partial(_write_states, attempt))
         inputs = fingerprint(self.inputs), self.inputs
-        facts = {"superstep": step}
-        self._at(step).commit(attempt, files, *inputs, facts, seconds)
-        current = f"{self._prefix}{step:05d}"
+        facts = {"superstep": exchange.step}
+        stage.commit(attempt, files, *inputs, facts, time.perf_counter() - began)
         names = self.stage.folder.names()
-        mine = [name for name in names if name.startswith(self._prefix)]
+        mine = [name for name in names if name.startswith(self.prefix)]
         # Checkpoints of later supersteps belong to other settings.
-        stay = [name for name in mine if name <= current][-kept:]
-        if self.reservoir is not None:
-            stay += {name for name in names if name.startswith(TURN)}.difference(mine)
-        for name in {*names}.difference(stay):
+        stay = [name for name in mine if name <= stage.name][-kept:]
+        for name in {*mine}.difference(stay):
             self.stage.folder.child(name).delete_folder()
-
-    def remove(self) -> None:
-        """Remove all checkpoints."""
-        self.stage.folder.delete_folder()
+        return files
 
 
-def write_states(attempt: Attempt, number: int, states: Floats32) -> FileRecord:
-    """Write one partition's states as a file of a checkpoint."""
+def _write_states(attempt: Attempt, number: int, states: Floats32) -> FileRecord:
     return attempt.write_arrays(f"state-{number:05d}", states=states)
 
 

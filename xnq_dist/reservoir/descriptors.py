@@ -10,7 +10,7 @@ Results are sums over neighbours or nodes that do not depend on the partitioning
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,16 +22,13 @@ from xnq_dist.core.arrays import Floats
 from xnq_dist.core.cluster import threads_each
 from xnq_dist.core.products import product
 from xnq_dist.core.progress import Progress, silent
-from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
-from xnq_dist.core.waiting import gather
+from xnq_dist.core.store import FileRecord, Manifest, Stage
 from xnq_dist.graph.layout import load_nodes, load_partition
-from xnq_dist.reservoir.exact_sums import column_peaks, integer_products, restored
+from xnq_dist.reservoir.all_nodes import AllNodes, Blocks
 from xnq_dist.reservoir.propagation import propagate
 from xnq_dist.reservoir.spectrum import (
     SPECTRUM,
-    Rounds,
     Spectrum,
-    added,
     find_spectrum,
     symmetric_eigen,
 )
@@ -81,18 +78,13 @@ class Descriptors:
     """Both blocks of every node, in files; small and picklable."""
 
     where: Stage
+    """Its folder is not needed once the embeddings are written."""
     widths: Widths
-    hops: tuple[tuple[FileRecord, ...], ...]
+    hops: Sequence[Sequence[FileRecord]]
     """Of each partition the features and their means, and a column of ones."""
     spectrum: Spectrum | None
     threads: int
     """Threads of a partition's task."""
-
-    @property
-    def files(self) -> tuple[FileRecord, ...]:
-        """All files, which are not needed once the embeddings are written."""
-        hops = (record for turns in self.hops for record in turns)
-        return *hops, *(self.spectrum.files if self.spectrum else ())
 
     def blocks(self, number: int, rows: int) -> Iterator[Array]:
         """A partition's descriptors in blocks of up to `rows` rows, (m, total)."""
@@ -111,7 +103,7 @@ def describe_nodes(
     graph: Stage,
     manifest: Manifest,
     seed: int,
-    attempt: Attempt,
+    where: Stage,
     backend: str = "cpu",
     progress: Progress = silent,
 ) -> Descriptors:
@@ -123,48 +115,33 @@ def describe_nodes(
         The stage ``graph``.
     seed
         Seed of the initial vectors of the power iteration.
-    attempt
-        Writes the files.
+    where
+        A new folder for the files.
     backend
         ``cpu`` or ``gpu`` for sums over neighbours; both give the same bits.
     """
     facts = manifest.facts
     sizes = widths(facts["n_nodes"], facts["n_features"], facts["symmetric"])
     threads = threads_each(client, int(facts["partitions"]))
-    words: dict[str, Any] = {"backend": backend, "progress": progress}
-    rounds = partial(propagate, client, graph, manifest, **words)
-    spectrum, hops = None, _features(client, graph, manifest, attempt, rounds, threads)
+    given = client, graph, manifest
+    rounds = partial(propagate, *given, backend=backend, progress=progress)
+    nodes = AllNodes(*given, where, where.begin(), rounds, threads)
+    spectrum, hops = None, _features(nodes)
     if sizes.spectrum:
-        given = client, graph, manifest, attempt, rounds
-        spectrum = find_spectrum(*given, sizes.spectrum, seed, threads)
-    where = Stage(attempt.folder, "descriptors")
+        spectrum = find_spectrum(nodes, sizes.spectrum, seed)
     return Descriptors(where, sizes, hops, spectrum, threads)
 
 
-def _features(
-    client: Client,
-    graph: Stage,
-    manifest: Manifest,
-    attempt: Attempt,
-    rounds: Rounds,
-    threads: int,
-) -> tuple[tuple[FileRecord, ...], ...]:
+def _features(nodes: AllNodes) -> list[tuple[FileRecord, ...]]:
     """Files of each partition: the features, and their means at each later hop."""
-    facts = manifest.facts
-    raw = _Raw(graph, manifest, int(facts["n_features"]), threads)
-
-    def each(task: Any, *more: Any) -> list[Any]:
-        parts = range(int(facts["partitions"]))
-        return [client.submit(task, raw, p, *more, pure=False) for p in parts]
-
-    peaks = np.max(gather(client, each(_raw_peaks)), axis=0)
-    total = added(client, each(_raw_products, peaks))
-    loads = _loadings(restored(total, peaks), raw.width, int(facts["n_nodes"]))
-    record = attempt.write_arrays("loadings", **loads)
-    start = _FeatureStart(raw, Stage(attempt.folder, "descriptors"), record)
-    hops = rounds(start, mean_step, HOPS, attempt, "hops", range(HOPS + 1))
-    attempt.folder.delete(record.name)
-    return tuple(zip(*(hops[turn] for turn in range(HOPS + 1)), strict=True))
+    facts = nodes.manifest.facts
+    raw = _Raw(nodes.graph, nodes.manifest, int(facts["n_features"]), nodes.threads)
+    loads = _loadings(nodes.products(raw.blocks), raw.width, int(facts["n_nodes"]))
+    record = nodes.attempt.write_arrays("loadings", **loads)
+    start = _FeatureStart(raw, nodes.where, record)
+    kept = range(HOPS + 1)
+    hops = nodes.rounds(start, mean_step, kept, nodes.attempt, "hops")
+    return list(zip(*hops.values(), strict=True))
 
 
 @dataclass(frozen=True)
@@ -186,8 +163,8 @@ class _Raw:
         """Columns of features."""
         return self.sketched or self.n_features
 
-    def blocks(self, number: int) -> Iterator[tuple[int, Floats]]:
-        """Yield first rows and values: features, log degree, ones; (m, width + 2)."""
+    def blocks(self, number: int) -> Blocks:
+        """Blocks of rows: features, log degree, ones; (m, width + 2). At least one."""
         graph, manifest = self.graph, self.manifest
         degree = np.log1p(np.diff(load_partition(graph, manifest, number).indptr))
         column = None
@@ -198,34 +175,18 @@ class _Raw:
         if self.sketched:
             random = np.random.Generator(np.random.Philox(SKETCHED))
             signs = random.choice([-1.0, 1.0], (self.n_features, self.sketched))
-        for first in range(0, len(degree), ROWS):
+        for first in range(0, max(len(degree), 1), ROWS):
             degrees = degree[first : first + ROWS]
             count = len(degrees)
             x = np.empty((count, 0))
             if column is not None:
                 flat = column.slice(first, count).flatten()
-                x = flat.to_numpy(zero_copy_only=False).reshape(count, -1)
+                x = flat.to_numpy(zero_copy_only=False).reshape(count, self.n_features)
                 x = x.astype(np.float64)
             if signs is not None:
                 x = np.asarray(product(x, signs, self.threads), np.float64)
-            yield (
-                first,
-                np.concatenate([x, degrees[:, None], np.ones((count, 1))], axis=1),
-            )
-
-
-def _raw_peaks(raw: _Raw, number: int) -> Floats:
-    peaks = np.zeros(raw.width + 2)
-    for _, values in raw.blocks(number):
-        peaks = np.maximum(peaks, column_peaks(values))
-    return peaks
-
-
-def _raw_products(raw: _Raw, number: int, peaks: Floats) -> NDArray[np.int64]:
-    total = np.zeros((len(peaks), len(peaks)), np.int64)
-    for _, values in raw.blocks(number):
-        total += integer_products(values, peaks, threads=raw.threads)
-    return total
+            block = x, degrees[:, None], np.ones((count, 1))
+            yield [np.concatenate(block, axis=1)], None
 
 
 def _loadings(products: Floats, width: int, n_nodes: int) -> dict[str, NDArray[Any]]:
@@ -265,8 +226,8 @@ class _FeatureStart:
         middle, spread = arrays["middle"], arrays["spread"]
         components = arrays["components"]
         first, last = self.raw.manifest.facts["offsets"][number : number + 2]
-        out = np.empty((last - first, components.shape[1] + 2), np.float32)
-        for at, values in self.raw.blocks(number):
+        out, at = np.empty((last - first, components.shape[1] + 2), np.float32), 0
+        for [values], _ in self.raw.blocks(number):
             standard = (values[:, :-1] - middle) / spread
             x = standard[:, :-1]
             if len(components) > RAW:
@@ -275,6 +236,7 @@ class _FeatureStart:
             rows = out[at : at + len(values)]
             rows[:, :-2], rows[:, -2] = x, DEGREE_SCALE * standard[:, -1]
             rows[:, -1] = 1.0
+            at += len(values)
         return out
 
 

@@ -122,7 +122,7 @@ def _as_sparse(part: Recurrent) -> Recurrent:
     if part.columns is not None:
         return part
     columns = np.tile(np.arange(part.dim, dtype=np.int32), (part.dim, 1))
-    return Recurrent("sparse", part.values, columns)
+    return Recurrent(part.values, columns)
 
 
 def _sources(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -66,31 +66,27 @@ class WriteEmbeddings:
         return max(1, GROUP // (4 * (units + described)))
 
     def _write(
-        self, number: int, blocks: Iterator[np.ndarray], rows: int
+        self, number: int, blocks: Iterable[np.ndarray], rows: int
     ) -> FileRecord:
+        """Write blocks of rows, at least one: an empty partition's file has columns."""
+        if self.descriptors is not None:
+            more = self.descriptors.blocks(number, rows)
+            pairs = zip(blocks, more, strict=True)
+            blocks = (np.concatenate(pair, axis=1) for pair in pairs)
+        ids = load_nodes(self.graph, self.manifest, number, ["node_id"])["node_id"]
+        tables = (
+            _table(ids.slice(at * rows, rows), block) for at, block in enumerate(blocks)
+        )
         with self.attempt.table_writer(f"part-{number:05d}", "embeddings") as writer:
-            for table in ahead(self._tables(number, blocks, rows)):
+            for table in ahead(tables):
                 writer.write(table)
         return writer.record
 
-    def _tables(
-        self, number: int, blocks: Iterator[np.ndarray], rows: int
-    ) -> Iterator[pa.Table]:
-        """Groups of rows, at least one: an empty partition's file has columns, too."""
-        ids = load_nodes(self.graph, self.manifest, number, ["node_id"])["node_id"]
-        more = None
-        if self.descriptors is not None:
-            more = self.descriptors.blocks(number, rows)
-        first = 0
-        for states in blocks:
-            part = states.astype(np.float32, copy=False)
-            if more is not None:
-                columns = next(more).astype(np.float32, copy=False)
-                part = np.concatenate([part, columns], axis=1)
-            values = pa.FixedSizeListArray.from_arrays(part.reshape(-1), part.shape[1])
-            named = ids.slice(first, rows)
-            yield pa.table({"node_id": named, "embedding": values})
-            first += rows
+
+def _table(ids: pa.ChunkedArray, rows: np.ndarray) -> pa.Table:
+    flat = rows.astype(np.float32, copy=False).reshape(-1)
+    vectors = pa.FixedSizeListArray.from_arrays(flat, rows.shape[1])
+    return pa.table({"node_id": ids, "embedding": vectors})
 
 
 def embed_rows(

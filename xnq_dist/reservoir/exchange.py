@@ -3,7 +3,7 @@
 Each worker keeps its partitions in an object that never leaves it, and workers send
 blocks to each other without Dask's scheduler (`wire`). Only small results reach the
 client. If a worker is lost or does not answer, `WorkersLost` is raised, and
-`again_if_lost` starts again from the last checkpoint with the remaining workers.
+`on_workers` starts again from the last checkpoint with the remaining workers.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import math
 import time
 import uuid
 from collections.abc import Callable, Collection, Sequence
+from contextlib import closing
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,7 +22,7 @@ from xnq_dist.core.errors import DoesNotFitError
 from xnq_dist.core.store import Manifest, Stage
 from xnq_dist.core.waiting import POLL, Heartbeats, raise_failure, wait_some, watched
 from xnq_dist.reservoir.context import place
-from xnq_dist.reservoir.mailbox import Abandoned, PeerLost
+from xnq_dist.reservoir.mailbox import WorkersLost
 from xnq_dist.reservoir.wire import Receiver
 from xnq_dist.reservoir.worker import (
     Share,
@@ -34,7 +35,7 @@ from xnq_dist.reservoir.worker import (
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-__all__ = ["Exchange", "WorkersLost", "again_if_lost"]
+__all__ = ["Exchange", "on_workers"]
 
 log = logging.getLogger(__name__)
 
@@ -44,43 +45,39 @@ MAX_LOSSES = 3
 """Maximum number of times that workers are lost without a checkpoint in between."""
 
 
-class WorkersLost(Exception):  # noqa: N818 - an event, which the driver handles
-    """A worker that held states was lost, or does not answer."""
-
-    def __init__(self, message: str, suspects: Collection[str] = ()) -> None:
-        super().__init__(message)
-        self.suspects = frozenset(suspects)
-        """Workers to avoid, although the scheduler may still list them."""
-
-
-def again_if_lost(
-    beats: Heartbeats,
-    once: Callable[[frozenset[str]], R],
+def on_workers(
+    client: Client,
+    graph: Stage,
+    manifest: Manifest,
+    use: Callable[[Exchange], R],
     reached: Callable[[], int] = lambda: 0,
+    timeout: float | None = None,
 ) -> R:
-    """The result of ``once(suspects)``, which is called again when workers are lost.
+    """The result of ``use(exchange)``, which is called again when workers are lost.
 
     Parameters
     ----------
-    beats
-        Detects that a worker is alive.
-    once
-        Does the work without the suspected workers, if there are others.
+    use
+        Does the work; suspected workers have no part in it, if there are others.
     reached
-        The superstep after which `once` starts.
+        The superstep after which `use` starts.
+    timeout
+        See `Heartbeats`.
 
     Raises
     ------
     DoesNotFitError
         When workers are lost repeatedly without a later start in between.
     """
+    beats = Heartbeats(client, timeout)
     losses, before = 0, -1
     suspects: frozenset[str] = frozenset()
     while True:
         try:
             while not beats.look():  # until a worker is alive; raises at timeout
                 time.sleep(POLL)
-            return once(suspects)
+            with closing(Exchange(client, graph, manifest, beats, suspects)) as made:
+                return use(made)
         except WorkersLost as event:
             suspects |= event.suspects
             step = reached()
@@ -200,11 +197,16 @@ class Exchange:
 
     def _wait(self, futures: Sequence[Future[Any]]) -> None:
         """Wait for all futures; raise the first failure."""
+        from distributed.scheduler import KilledWorker
+
         left = list(futures)
         while left:
             done, left = wait_some(left, self._check_workers)
             for future in done:
-                _check_future(future)
+                try:
+                    raise_failure(future)
+                except KilledWorker as error:
+                    raise WorkersLost(f"a task ended: {error}") from error
         self._check_workers()
 
     def _check_workers(self) -> None:
@@ -212,14 +214,3 @@ class Exchange:
             raise TimeoutError("the time for it is over")
         if lost := set(self.placement) - self._beats.look().keys():
             raise WorkersLost(f"lost {', '.join(sorted(lost))}", lost)
-
-
-def _check_future(future: Future[Any]) -> None:
-    from distributed.scheduler import KilledWorker
-
-    try:
-        raise_failure(future)
-    except PeerLost as error:
-        raise WorkersLost(str(error), {error.worker}) from error
-    except (KilledWorker, Abandoned) as error:
-        raise WorkersLost(f"a task ended: {error}") from error

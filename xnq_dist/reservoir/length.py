@@ -20,7 +20,7 @@ from xnq_dist.core.errors import StageError
 from xnq_dist.core.settings import Settings
 from xnq_dist.graph.distances import MAX_STEPS, SHARE
 
-__all__ = ["MAX_STEPS", "expected_diameter", "length_of", "with_length"]
+__all__ = ["MAX_STEPS", "expected_diameter", "length_of", "number_of_supersteps"]
 
 EXTRA = 2
 
@@ -53,17 +53,15 @@ def expected_diameter(nodes: int, edges: int) -> int:
     return min(MAX_STEPS, math.ceil(math.log(reached) / math.log(degree)))
 
 
-def with_length(settings: Settings, facts: Mapping[str, Any]) -> Settings:
-    """The settings with a number for `reservoir.supersteps`; `facts` of the graph."""
-    if settings.reservoir.supersteps != "auto":
-        return settings
+def number_of_supersteps(settings: Settings, facts: Mapping[str, Any]) -> int:
+    """The supersteps as set, or for the graph with these facts."""
+    wanted = settings.reservoir.supersteps
+    if wanted != "auto":
+        return wanted
     diameter = facts.get("effective_diameter")
     if diameter is None:
         raise StageError(
             "reservoir.supersteps = auto needs the graph's effective diameter, which "
             "was not computed: run again with --overwrite"
         )
-    reservoir = settings.reservoir.model_copy(
-        update={"supersteps": length_of(int(diameter))}
-    )
-    return settings.model_copy(update={"reservoir": reservoir})
+    return length_of(int(diameter))

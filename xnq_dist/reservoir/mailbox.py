@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping
-from itertools import islice
+from collections import defaultdict
+from collections.abc import Collection, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["AHEAD", "POLL", "Abandoned", "Block", "Mailbox", "PeerLost"]
+__all__ = ["AHEAD", "POLL", "Block", "Mailbox", "WorkersLost"]
 
 AHEAD = 1
 """Generations that a sender may be ahead of the reader; both are in memory."""
@@ -19,20 +19,13 @@ POLL = 0.5
 Block = NDArray[np.floating]
 
 
-class PeerLost(Exception):  # noqa: N818 - an event, which the driver handles
-    """A worker that should send or receive does not answer."""
+class WorkersLost(Exception):  # noqa: N818 - an event, which the driver handles
+    """A worker that held states was lost, or does not answer."""
 
-    def __init__(self, worker: str, reason: str) -> None:
-        super().__init__(worker, reason)
-        self.worker = worker
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"worker {self.worker} {self.reason}"
-
-
-class Abandoned(Exception):  # noqa: N818 - an event, which the driver handles
-    """The result of the running task is no longer needed."""
+    def __init__(self, message: str, suspects: Collection[str] = ()) -> None:
+        super().__init__(message)
+        self.suspects = frozenset(suspects)
+        """Workers to avoid, although the scheduler may still list them."""
 
 
 class Mailbox:
@@ -49,19 +42,17 @@ class Mailbox:
     """
 
     def __init__(self, arrivals: Mapping[int, int], width: int) -> None:
-        self._arrivals, self._width = dict(arrivals), width
-        self._blocks: dict[int, dict[int, Block]] = {}
+        self._arrivals, self._width = arrivals, width
+        self._blocks: defaultdict[int, dict[int, Block]] = defaultdict(dict)
         self._changed = threading.Condition()
         self.generation = 0
         """The generation that is being read, or was read last."""
-        self.on_reach: Callable[[], object] = lambda: None
-        """Called when the reader starts a generation."""
 
     def put(self, generation: int, owner: int, block: Block) -> None:
         """Keep a block until it is read; a `ConnectionError` if it is not expected."""
         with self._changed:
             expected = (self._arrivals.get(owner), self._width) == block.shape
-            there = self._blocks.setdefault(generation, {})
+            there = self._blocks[generation]
             if not expected or owner in there or not self.admits(generation):
                 raise ConnectionError(
                     f"unexpected block of partition {owner}, generation {generation}: "
@@ -80,27 +71,18 @@ class Mailbox:
             self.generation = generation
             for old in [each for each in self._blocks if each < generation]:
                 del self._blocks[old]
-        self.on_reach()
 
-    def wait(self, generation: int, seen: int, seconds: float) -> list[int]:
-        """Owners whose block is there, in the order of arrival, without the first.
+    def owners(self, seen: int, seconds: float) -> set[int]:
+        """Owners whose block of the generation that is read is there.
 
-        Waits until there are more than the first `seen`; empty if none comes in time.
+        Waits until there are more than `seen`, for some seconds.
         """
         with self._changed:
+            there = self._blocks[self.generation]
+            self._changed.wait_for(lambda: len(there) > seen, seconds)
+            return set(there)
 
-            def arrived() -> list[int]:
-                return list(islice(self._blocks.get(generation, {}), seen, None))
-
-            return self._changed.wait_for(arrived, seconds)
-
-    def missing(self, generation: int, owners: Collection[int]) -> list[int]:
-        """The owners whose block is not there."""
-        with self._changed:
-            there = self._blocks.get(generation, {})
-            return [owner for owner in owners if owner not in there]
-
-    def read(self, generation: int, owner: int) -> Block:
+    def read(self, owner: int) -> Block:
         """A block, shape (rows, w), valid until a later generation is reached."""
         with self._changed:
-            return self._blocks[generation][owner]
+            return self._blocks[self.generation][owner]

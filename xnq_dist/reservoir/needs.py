@@ -57,6 +57,8 @@ class Supersteps:
     """Bytes of a stored and exchanged value."""
     length: int
     """Number of supersteps of a run."""
+    every: int
+    """Supersteps between two checkpoints."""
 
 
 def moves_of(size: RunSize) -> Volume:
@@ -109,6 +111,11 @@ def _supersteps(
     if on_device:
         counts = moves.largest, moves.picked, moves.edges / size.per_worker
         device = device_bytes(*counts, units, matrix, size.per_worker)
+    products = _units(settings)[0] if dense else NONZEROS
+    every = checkpoint_interval(
+        *(settings.checkpoint.every, size.nodes, size.edges, units, products),
+        int(length),
+    )
     return Supersteps(
         worker=matrix + features + moves.owned * width * 4 + states,
         device=device,
@@ -117,6 +124,7 @@ def _supersteps(
         units=units,
         wire=wire,
         length=int(length),
+        every=every,
     )
 
 
@@ -125,14 +133,9 @@ def needs(size: RunSize, settings: Settings) -> Need:
     steps = supersteps_of(size, settings)
     dim, blocks = settings.reservoir.dim, blocks_of(size, settings)
     table = size.nodes * sum(blocks) * EMBEDDING_ITEM
-    products = NONZEROS
-    if settings.reservoir.matrix == "dense":
-        products = _units(settings)[0]
-    counts = size.nodes, size.edges, steps.units, products, steps.length
-    every = checkpoint_interval(settings.checkpoint.every, *counts)
     # The last checkpoints are kept until the next one is complete, and while the table
     # is written. So are the final states of reservoirs that run in turn.
-    number = (steps.length - 1) // every
+    number = (steps.length - 1) // steps.every
     checkpoint = size.nodes * steps.units * steps.wire
     checkpoints = min(KEPT + 1, number) * checkpoint
     last = min(checkpoints, KEPT * checkpoint)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,10 +12,9 @@ from xnq_dist.core.arrays import Floats32
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
-from xnq_dist.core.waiting import Heartbeats
 from xnq_dist.graph.layout import node_index
-from xnq_dist.reservoir.exchange import Exchange, again_if_lost
-from xnq_dist.reservoir.sums import Rounds, Start, Step, Sums
+from xnq_dist.reservoir.exchange import Exchange, on_workers
+from xnq_dist.reservoir.sums import Start, Step, Sums
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -30,17 +28,16 @@ def propagate(
     manifest: Manifest,
     start: Start,
     step: Step,
-    rounds: int,
+    keep: Collection[int],
     attempt: Attempt,
     stem: str,
-    keep: Collection[int] | None = None,
     weighted: bool = True,
     backend: str = "cpu",
     progress: Progress = silent,
 ) -> dict[int, list[FileRecord]]:
     """Run rounds of neighbour sums, with one halo exchange each.
 
-    ``values = start(p)``; then in round t = 1..rounds ``values = step(p, t, values,
+    ``values = start(p)``; then in round t = 1, 2, ... ``values = step(p, t, values,
     sums)``, where row v of ``sums`` is the sum over the edges u -> v of their weight
     times row u of the previous values, in float32 in the order of the original ids: the
     same bits for any partitioning. Columns do not mix, so independent variants can be
@@ -59,13 +56,11 @@ def propagate(
         rows v alone, and of the arguments only the sums may be changed. `start` and
         `step` are called on workers, possibly more than once: they must be small,
         picklable (frozen dataclasses) and pure, and load data from files.
-    rounds
-        Number of rounds.
+    keep
+        Rounds to write, where 0 is the start; the largest one is the last.
     attempt, stem
         Writes kept rounds: one file for each round and partition,
         ``<stem>-<round>-<partition>``, with the array ``values``, rows in local order.
-    keep
-        Rounds to write, where 0 is the start; None: the last one.
     weighted
         False: every edge counts 1, so sums are over distinct in-neighbours.
     backend
@@ -78,25 +73,25 @@ def propagate(
     dict
         The files of each kept round in partition order; `load_values` reads them.
     """
-    kept = {rounds} if keep is None else set(keep)
-    last = max(kept, default=0)
-    work = Rounds(start, step, attempt, stem, weighted, backend)
-    beats = Heartbeats(client)
+    last = max(keep)
 
-    def once(suspects: frozenset[str]) -> dict[int, list[FileRecord]]:
-        shared = client, graph, manifest, beats, suspects
+    def use(exchange: Exchange) -> dict[int, list[FileRecord]]:
+        exchange.begin(0, Sums, start, step, weighted, backend, last)
         found = {}
-        with closing(Exchange(*shared)) as exchange:
-            exchange.begin(0, Sums, work, last)
-            for turn in range(last + 1):
-                if turn:
-                    exchange.advance(1)
-                    progress(f"rounds of {stem}", turn, last)
-                if turn in kept:
-                    found[turn] = exchange.apply(partial(work.write, turn))
+        for turn in range(last + 1):
+            if turn:
+                exchange.advance(1)
+                progress(f"rounds of {stem}", turn, last)
+            if turn in keep:
+                write = partial(_write, attempt, f"{stem}-{turn:03d}")
+                found[turn] = exchange.apply(write)
         return found
 
-    return again_if_lost(beats, once)
+    return on_workers(client, graph, manifest, use)
+
+
+def _write(attempt: Attempt, stem: str, number: int, values: Floats32) -> FileRecord:
+    return attempt.write_arrays(f"{stem}-{number:05d}", values=values)
 
 
 def only_sums(number: int, turn: int, values: Floats32, sums: Floats32) -> Floats32:

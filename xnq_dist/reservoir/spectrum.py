@@ -12,10 +12,9 @@ Review 53, 2011 (block power iteration and Rayleigh-Ritz).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from typing import TYPE_CHECKING, Any
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,31 +23,23 @@ from xnq_dist.core.arrays import Floats
 from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.core.products import product
 from xnq_dist.core.random_bits import Purpose, mixed_bits, stream_key
-from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
-from xnq_dist.core.waiting import gather, result
+from xnq_dist.core.store import FileRecord, Manifest, Stage
 from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.layout import load_nodes
-from xnq_dist.reservoir.exact_sums import column_peaks, integer_products, restored
-
-if TYPE_CHECKING:
-    from distributed import Client
+from xnq_dist.reservoir.all_nodes import AllNodes, Blocks
 
 __all__ = [
     "DOUBLE_ROUNDS",
     "EXTRA",
     "SPARE",
     "SPECTRUM",
-    "Rounds",
     "Spectrum",
-    "added",
     "find_spectrum",
     "symmetric_eigen",
     "walk_step",
 ]
 
 Array = NDArray[np.float32]
-Rounds = Callable[..., dict[int, list[FileRecord]]]
-"""`propagate` of a run: start, step, rounds, attempt, stem and kept rounds."""
 
 SPECTRUM, SPARE = 128, 8
 """Number of singular vectors that are kept, and of additional ones for convergence."""
@@ -66,7 +57,7 @@ class Vectors:
     """The vectors V of all nodes; those of the iteration are Y = D^1/2 V."""
 
     where: Stage
-    files: tuple[FileRecord, ...]
+    files: Sequence[FileRecord]
     """One of each partition: the columns of V, followed by those of `EXTRA`."""
 
     def blocks(self, number: int, rows: int = ROWS) -> Iterator[tuple[Array, Array]]:
@@ -82,11 +73,6 @@ class Spectrum:
     vectors: Vectors
     turn: FileRecord
 
-    @property
-    def files(self) -> tuple[FileRecord, ...]:
-        """All files."""
-        return *self.vectors.files, self.turn
-
     def blocks(self, number: int, rows: int, threads: int) -> Iterator[Array]:
         """Blocks of a partition's rows: singular vectors times singular values."""
         turn = self.vectors.where.read_arrays(self.turn)["matrix"]
@@ -96,79 +82,52 @@ class Spectrum:
             yield block
 
 
-def find_spectrum(
-    client: Client,
-    graph: Stage,
-    manifest: Manifest,
-    attempt: Attempt,
-    rounds: Rounds,
-    width: int,
-    seed: int,
-    threads: int,
-) -> Spectrum:
+def find_spectrum(nodes: AllNodes, width: int, seed: int) -> Spectrum:
     """The spectrum of a graph with a symmetric adjacency.
 
     Parameters
     ----------
-    graph, manifest
-        The stage ``graph``.
-    attempt
-        Writes the files of the vectors.
-    rounds
-        Runs rounds of sums over neighbours; see `propagate`.
     width
         Number of singular vectors.
     seed
         Seed of the initial vectors.
-    threads
-        Threads of a partition's task.
     """
-    n_nodes, where = int(manifest.facts["n_nodes"]), Stage(attempt.folder, "spectrum")
-    every = width + SPARE if n_nodes >= 2 * (width + SPARE) else width
+    every = width
+    if nodes.manifest.facts["n_nodes"] >= 2 * (width + SPARE):
+        every += SPARE
 
-    def walk(start: Any, turns: int, stem: str, keep: Sequence[int]) -> list[Vectors]:
-        found = rounds(start, walk_step, turns, attempt, stem, keep)
-        return [Vectors(where, tuple(found[turn])) for turn in keep]
+    def remove(vectors: Vectors) -> None:
+        for record in vectors.files:
+            nodes.where.folder.delete(record.name)
 
-    def remove(*records: FileRecord) -> None:
-        for record in records:
-            attempt.folder.delete(record.name)
+    def walk(start: _SignStart | _TurnStart, stem: str, *keep: int) -> list[Vectors]:
+        found = nodes.rounds(start, walk_step, keep, nodes.attempt, stem)
+        if isinstance(start, _TurnStart):
+            remove(start.vectors)
+        return [Vectors(nodes.where, found[turn]) for turn in keep]
 
-    start: Any = _SignStart(graph, manifest, seed, every)
-    before: tuple[FileRecord, ...] = ()
+    start: _SignStart | _TurnStart
+    start = _SignStart(nodes.graph, nodes.manifest, seed, every)
     for turn in range(DOUBLE_ROUNDS):
-        [vectors] = walk(start, 2, f"power-{turn}", (2,))
-        remove(*before)
-        matrix = _orthonormal(_products(client, threads, vectors))
-        record = attempt.write_arrays(f"turn-{turn}", matrix=matrix)
-        start = _TurnStart(vectors, record, threads)
-        before = *vectors.files, record
+        [vectors] = walk(start, f"power-{turn}", 2)
+        matrix = _orthonormal(nodes.products(partial(_blocks, [vectors])))
+        record = nodes.attempt.write_arrays(f"turn-{turn}", matrix=matrix)
+        start = _TurnStart(vectors, record, nodes.threads)
     # Keep Q and S Q: their product Q' S Q gives the Ritz values.
-    vectors, images = walk(start, 1, "ritz", (0, 1))
-    remove(*before)
-    values, turned = symmetric_eigen(_products(client, threads, vectors, images))
-    remove(*images.files)
+    vectors, images = walk(start, "ritz", 0, 1)
+    products = nodes.products(partial(_blocks, [vectors, images]))
+    values, turned = symmetric_eigen(products)
+    remove(images)
     order = np.argsort(-np.abs(values), kind="stable")[:width]
     ritz = (turned[:, order] * np.abs(values[order])).astype(np.float32)
-    return Spectrum(vectors, attempt.write_arrays("ritz-turn", matrix=ritz))
+    return Spectrum(vectors, nodes.attempt.write_arrays("ritz-turn", matrix=ritz))
 
 
-def _products(client: Client, threads: int, *sides: Vectors) -> Floats:
-    """``Y.T @ Z`` over all nodes; with one side, Z is Y."""
-    jobs = [(sides, number, threads) for number in range(len(sides[0].files))]
-    tasks = [client.submit(_peaks, *job, pure=False) for job in jobs]
-    peaks = np.max(gather(client, tasks), axis=0)
-    sums = [client.submit(_rounded_products, peaks, *job, pure=False) for job in jobs]
-    return restored(added(client, sums), peaks[0], peaks[-1])
-
-
-def added(client: Client, futures: list[Any]) -> NDArray[np.int64]:
-    """The sum of the futures, computed on the workers to save client memory."""
-    total = futures[0]
-    for future in futures[1:]:
-        total = client.submit(np.add, total, future, pure=False)
-    sums: NDArray[np.int64] = result(client, total)
-    return sums
+def _blocks(sides: Sequence[Vectors], number: int) -> Blocks:
+    for block in zip(*(side.blocks(number) for side in sides), strict=True):
+        degree = block[0][1][:, 0]
+        # Factors of the rows of V in Y.
+        yield [values for values, _ in block], np.sqrt(degree.astype(np.float64))
 
 
 def _orthonormal(gram: Floats) -> Array:
@@ -189,36 +148,6 @@ def symmetric_eigen(matrix: Floats) -> tuple[Floats, Floats]:
     return values, vectors
 
 
-def _factors(degree: Array) -> Floats:
-    """Factors of the rows of V in Y, shape (m,)."""
-    return np.sqrt(degree[:, 0].astype(np.float64))
-
-
-def _peaks(sides: Sequence[Vectors], number: int, threads: int) -> list[Floats]:
-    return [
-        reduce(
-            np.maximum,
-            (
-                column_peaks(values, _factors(degree), threads)
-                for values, degree in side.blocks(number)
-            ),
-        )
-        for side in sides
-    ]
-
-
-def _rounded_products(
-    peaks: Sequence[Floats], sides: Sequence[Vectors], number: int, threads: int
-) -> NDArray[np.int64]:
-    total: Any = 0
-    for block in zip(*(side.blocks(number) for side in sides), strict=True):
-        (values, degree), others = block[0], block[-1][0]
-        right = others if len(sides) > 1 else None
-        given = right, peaks[-1], _factors(degree), threads
-        total = total + integer_products(values, peaks[0], *given)
-    return np.asarray(total)
-
-
 @dataclass(frozen=True)
 class _SignStart:
     """Random signs by canonical index."""
@@ -232,13 +161,14 @@ class _SignStart:
         """The start vectors, shape (n_owned, width + `EXTRA`)."""
         nodes = load_nodes(self.graph, self.manifest, number, ["index"])
         index = nodes["index"].to_numpy()
+        keys = [
+            stream_key(self.seed, Purpose.FIRST_VECTORS, word)
+            for word in range(-(-self.width // 64))
+        ]
+        words = np.stack([mixed_bits(index, key) for key in keys], axis=1)
+        octets = words.astype("<u8").view(np.uint8)
         out = np.zeros((len(index), self.width + EXTRA), np.float32)
-        for first in range(0, self.width, 64):
-            key = stream_key(self.seed, Purpose.FIRST_VECTORS, first // 64)
-            octets = mixed_bits(index, key).astype("<u8").view(np.uint8)
-            columns = out[:, first : min(first + 64, self.width)]
-            octets = octets.reshape(len(index), 8)
-            columns += np.unpackbits(octets, 1, columns.shape[1], "little")
+        out[:, :-EXTRA] = np.unpackbits(octets, 1, self.width, "little")
         out *= 2
         out -= 1
         out[:, -2:] = 1.0, 0.0

@@ -8,7 +8,7 @@ from xnq_dist.core.backend import GpuBackend, choose
 from xnq_dist.core.store import Manifest, Stage
 from xnq_dist.graph.halo import Partition
 from xnq_dist.graph.layout import load_partition
-from xnq_dist.reservoir.context import ReservoirSpec, draw_all, feature_matrix
+from xnq_dist.reservoir.context import ReservoirSpec, feature_matrix
 from xnq_dist.reservoir.device import OnDevice, move_partition
 from xnq_dist.reservoir.drive import Drive, FeatureDrive
 from xnq_dist.reservoir.superstep import OnHost
@@ -34,7 +34,8 @@ class Supersteps:
         self.last = spec.supersteps
         self.backend = choose(spec.backend)
         self._share, self._checkpoint = share, checkpoint
-        self._drawn = draw_all(spec, int(share.manifest.facts["n_features"]))
+        features = int(share.manifest.facts["n_features"])
+        self._drawn = [part.draw(features) for part in spec.parts]
         recurrent = [weights.recurrent for weights in self._drawn]
         self._math: OnHost | OnDevice
         if isinstance(self.backend, GpuBackend):

@@ -9,7 +9,7 @@ import numpy as np
 from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.need import PartitionCounts
 from xnq_dist.graph.needs import random_halo
-from xnq_dist.reservoir.context import place_on
+from xnq_dist.reservoir.context import place
 
 __all__ = [
     "GROUP",
@@ -48,8 +48,6 @@ class Volume:
     """Maximum nodes of one partition."""
     edges: int
     """Maximum edges of one worker."""
-    exact: bool
-    """Whether `moved` is exact instead of an upper bound."""
 
 
 def volume(counts: PartitionCounts, workers: int) -> Volume:
@@ -58,15 +56,12 @@ def volume(counts: PartitionCounts, workers: int) -> Volume:
     A row is sent once to each worker that needs it. Several partitions of a worker may
     need the same rows: then `moved` is an upper bound.
     """
-    at = place_on(counts.edges, workers)
+    at = np.array(place(counts.edges, range(workers)))
     sizes: Ints = np.asarray(counts.halo_sizes, np.int64)
     rows: Ints = np.asarray(counts.boundary, np.int64)
     arriving, sent = np.zeros(workers, np.int64), np.zeros(workers, np.int64)
-    exact = True
     for worker in range(workers):
         local = at == worker
-        readers = np.count_nonzero(sizes[:, local], axis=1)
-        exact &= bool((readers[~local] <= 1).all())
         received = np.minimum(sizes[:, local].sum(axis=1), rows)
         received[local] = 0
         arriving[worker] = received.sum()
@@ -78,7 +73,6 @@ def volume(counts: PartitionCounts, workers: int) -> Volume:
         int(np.bincount(at, counts.owned, workers).max(initial=0)),
         max(counts.owned),
         int(np.bincount(at, counts.edges, workers).max(initial=0)),
-        exact,
     )
 
 
@@ -103,7 +97,7 @@ def max_volume(
     each = np.array([moved / busy])
     held = _held(each, each)
     owned, on_worker = per_worker * largest, per_worker * max_edges
-    return Volume(moved, held, picked, owned, largest, on_worker, False)
+    return Volume(moved, held, picked, owned, largest, on_worker)
 
 
 def memory_need(moves: Volume, dim: int, item: int, at_once: int) -> int:

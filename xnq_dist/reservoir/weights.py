@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,13 +13,13 @@ from xnq_dist.core.arrays import Floats, Floats32, Ints32
 from xnq_dist.core.random_bits import Purpose, stream, stream_key
 
 __all__ = [
-    "BIAS_SCALE",
     "NONZEROS",
     "Recurrent",
+    "Reservoir",
     "Weights",
     "block_seed",
     "draw_recurrent",
-    "draw_weights",
+    "recurrent_factor",
     "recurrent_radius",
     "side_by_side",
     "units_of_blocks",
@@ -44,12 +44,10 @@ log = logging.getLogger(__name__)
 class Recurrent:
     """The recurrent matrix W, already scaled."""
 
-    kind: str
-    """``dense``, ``sparse`` or ``ring``."""
     values: Floats32
     """Dense: shape (d', d'), row i holds the weights of unit i. Sparse and ring:
     shape (d', k), the non-zeros of each row."""
-    columns: Ints32 | None
+    columns: Ints32 | None = None
     """Columns of the non-zeros, shape (d', k), ascending in a row; None when dense."""
 
     @property
@@ -77,6 +75,45 @@ class Weights:
     recurrent: Recurrent
 
 
+@dataclass(frozen=True)
+class Reservoir:
+    """One reservoir: what its weights depend on."""
+
+    seed: int
+    """The only source of randomness."""
+    units: int
+    """d'."""
+    matrix: str
+    """``dense``, ``sparse`` (`NONZEROS` a row) or ``ring``."""
+    recurrent_factor: float
+    """Factor of the recurrent matrix as drawn."""
+    input_scale: float
+    """Range of W_in."""
+
+    def draw(self, features: int) -> Weights:
+        """The weights for this number of input features."""
+        size = self.units, features
+        inputs = _uniform(self.seed, Purpose.RESERVOIR_INPUT, *size, self.input_scale)
+        bias = _uniform(self.seed, Purpose.RESERVOIR_BIAS, self.units, 1, BIAS_SCALE)
+        drawn = draw_recurrent(self.seed, self.units, self.matrix)
+        values = (drawn.values * np.float64(self.recurrent_factor)).astype(np.float32)
+        return Weights(inputs, bias[:, 0].copy(), replace(drawn, values=values))
+
+
+def recurrent_factor(seed: int, units: int, matrix: str, target: float) -> float:
+    """Factor that gives a drawn recurrent matrix the spectral radius `target`.
+
+    References
+    ----------
+    Gallicchio & Micheli, "Fast and deep graph neural networks", AAAI 2020.
+    """
+    if matrix == "ring":
+        return target
+    radius = recurrent_radius(draw_recurrent(seed, units, matrix), seed)
+    # A nilpotent matrix (tiny, sparse) has radius 0: scale by the target alone.
+    return target / radius if radius > 0 else target
+
+
 def side_by_side(parts: Sequence[Recurrent]) -> tuple[Recurrent, ...]:
     """The diagonal blocks of the W of independent reservoirs; sparse ones are one."""
     sparse = [part.columns for part in parts if part.columns is not None]
@@ -90,7 +127,7 @@ def side_by_side(parts: Sequence[Recurrent]) -> tuple[Recurrent, ...]:
         at = slice(first, first + part.dim), slice(there.shape[1])
         values[at], columns[at] = part.values, there + np.int32(first)
         first += part.dim
-    return (Recurrent("sparse", values, columns),)
+    return (Recurrent(values, columns),)
 
 
 def block_seed(seed: int, block: int) -> int:
@@ -125,7 +162,8 @@ def _uniform(
     return out
 
 
-def _sparse(seed: int, dim: int, nonzeros: int) -> Recurrent:
+def _sparse(seed: int, dim: int) -> Recurrent:
+    nonzeros = min(NONZEROS, dim)
     values = np.empty((dim, nonzeros), dtype=np.float32)
     columns = np.empty((dim, nonzeros), dtype=np.int32)
     for first in range(0, dim, _BLOCK):
@@ -135,19 +173,17 @@ def _sparse(seed: int, dim: int, nonzeros: int) -> Recurrent:
             chosen = generator.choice(dim, size=nonzeros, replace=False, shuffle=False)
             columns[row] = np.sort(chosen)
             values[row] = 2.0 * generator.random(nonzeros) - 1.0
-    return Recurrent("sparse", values, columns)
+    return Recurrent(values, columns)
 
 
-def draw_recurrent(seed: int, dim: int, matrix: str, nonzeros: int) -> Recurrent:
+def draw_recurrent(seed: int, dim: int, matrix: str) -> Recurrent:
     """The recurrent matrix before scaling."""
     if matrix == "dense":
-        return Recurrent(
-            "dense", _uniform(seed, Purpose.RESERVOIR_DENSE, dim, dim, 1.0), None
-        )
+        return Recurrent(_uniform(seed, Purpose.RESERVOIR_DENSE, dim, dim, 1.0))
     if matrix == "sparse":
-        return _sparse(seed, dim, nonzeros)
+        return _sparse(seed, dim)
     before = ((np.arange(dim, dtype=np.int32) - 1) % dim)[:, None]
-    return Recurrent("ring", np.ones((dim, 1), np.float32), before.astype(np.int32))
+    return Recurrent(np.ones((dim, 1), np.float32), before.astype(np.int32))
 
 
 def recurrent_radius(recurrent: Recurrent, seed: int) -> float:
@@ -158,10 +194,7 @@ def recurrent_radius(recurrent: Recurrent, seed: int) -> float:
     largest moduli of a random matrix are close together. Then the growth rate of that
     vector under the matrix is used, with a relative error of about 1e-3.
     """
-    if recurrent.kind == "ring":
-        return 1.0
-    dim = recurrent.dim
-    if dim <= EIGEN_UNITS:
+    if recurrent.dim <= EIGEN_UNITS:
         moduli = np.abs(np.linalg.eigvals(recurrent.to_dense().astype(np.float64)))
         return _six_digits(float(moduli.max()))
     return _six_digits(_largest_modulus(recurrent, seed))
@@ -219,52 +252,3 @@ def _growth(matrix: Any, vector: Floats) -> float:
 
 def _six_digits(value: float) -> float:
     return float(f"{value:.6g}")
-
-
-def draw_weights(
-    seed: int,
-    dim: int,
-    features: int,
-    *,
-    matrix: str,
-    nonzeros: int,
-    recurrent_scale: float,
-    input_scale: float,
-    bias_scale: float,
-    rho: float,
-    radius: float | None = None,
-) -> Weights:
-    """Weights of a reservoir of `dim` units on `features` input features.
-
-    Parameters
-    ----------
-    seed
-        The only source of randomness.
-    dim, features
-        d' and f.
-    matrix, nonzeros
-        ``dense``, ``sparse`` (`nonzeros` a row) or ``ring``.
-    recurrent_scale, input_scale, bias_scale
-        rho(W) times `rho` after scaling; ranges of W_in and b.
-    rho
-        Spectral radius of the adjacency matrix; if it is 0, the recurrent scale is used
-        unchanged.
-    radius
-        rho(W) before scaling, if it is known; computing it is expensive.
-
-    References
-    ----------
-    Gallicchio & Micheli, "Fast and deep graph neural networks", AAAI 2020.
-    """
-    inputs = _uniform(seed, Purpose.RESERVOIR_INPUT, dim, features, input_scale)
-    bias = _uniform(seed, Purpose.RESERVOIR_BIAS, dim, 1, bias_scale)[:, 0].copy()
-    drawn = draw_recurrent(seed, dim, matrix, nonzeros)
-    if radius is None:
-        radius = recurrent_radius(drawn, seed)
-    target = recurrent_scale / rho if rho > 0 else recurrent_scale
-    # A nilpotent matrix (tiny, sparse) has radius 0: scale by the target alone.
-    scale = target / radius if radius > 0 else target
-    scaled = Recurrent(
-        drawn.kind, (drawn.values * np.float64(scale)).astype(np.float32), drawn.columns
-    )
-    return Weights(inputs, bias, scaled)

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from xnq_dist.core.arrays import Floats32
+from xnq_dist.core.arrays import Floats32, Ints
 from xnq_dist.core.backend import Backend
 from xnq_dist.core.store import Manifest, Stage
 from xnq_dist.core.threads import map_threads
 from xnq_dist.graph.halo import Partition
-from xnq_dist.reservoir.mailbox import PeerLost
-from xnq_dist.reservoir.peers import PATIENCE, GiveUp, Peers
-from xnq_dist.reservoir.wire import hold_slot
+from xnq_dist.reservoir.mailbox import POLL, Mailbox, WorkersLost
+from xnq_dist.reservoir.routes import find_routes
+from xnq_dist.reservoir.wire import Outgoing, Wire
 
 __all__ = ["Share", "Work", "WorkerState", "advance_worker", "apply_on_worker"]
 
 R = TypeVar("R")
+
+PATIENCE = 2.0
+"""Seconds that a task waits for blocks before it releases its thread to other tasks."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,7 @@ class Work(Protocol):
     last: int
     """Step whose values no neighbour reads."""
     backend: Backend
-    """Memory of the exchanged values."""
+    """Memory of the exchanged values; blocks between workers go through the host."""
 
     def load(self, number: int) -> tuple[Partition, Any]:
         """A partition on the host, and its values, one row for each owned node."""
@@ -75,15 +81,25 @@ class WorkerState:
     def __init__(self, share: Share, make: Callable[..., Work], *args: Any) -> None:
         self.work = work = make(share, *args)
         self.step, self.threads = work.first, share.threads
-        loaded = [work.load(number) for number in share.numbers]
-        partitions = {part.number: part for part, _ in loaded}
-        self.values = {part.number: values for part, values in loaded}
+        self._placement, self._backend = share.placement, work.backend
+        loaded = {number: work.load(number) for number in share.numbers}
+        partitions = {number: part for number, (part, _) in loaded.items()}
+        self.values = {number: values for number, (_, values) in loaded.items()}
+        offsets = share.manifest.facts["offsets"]
+        self.routes = find_routes(partitions, offsets, share.placement)
+        self._sends = _moved(self._backend, self.routes.sends)
+        self._picks = _moved(self._backend, self.routes.picks)
+        self._awaited = {
+            number: self.routes.arrivals.keys() & picks.keys()
+            for number, picks in self._picks.items()
+        }
+        """Owners on other workers of the rows that each partition reads."""
         like = next(iter(self.values.values()))
-        offsets, placement = share.manifest.facts["offsets"], share.placement
-        rows = like.shape[1], like.dtype, work.backend
-        given = share.run, partitions, offsets, placement, *rows
-        self.peers = Peers(*given, share.timeout)
-        self._posted = self.step - 1
+        most = max(part.n_halo for part in partitions.values())
+        self._halo = self._backend.empty((most, like.shape[1]), like.dtype)
+        self._mailbox = Mailbox(self.routes.arrivals, like.shape[1])
+        self._wire = Wire(share.run, self._mailbox, share.timeout)
+        weakref.finalize(self, self._wire.close).atexit = False
 
     def __reduce__(self) -> str | tuple[object, ...]:
         raise TypeError("states of a running embedding do not leave their worker")
@@ -93,40 +109,84 @@ class WorkerState:
 
     def advance(self, count: int) -> None:
         """Run `count` steps together with all other workers."""
-        give_up = hold_slot(PATIENCE)
-        if self._posted < self.step:
+        if self.step == self.work.first:
             for number, values in self.values.items():
-                self.peers.post(self.step, number, values)
-            self._posted = self.step
+                self._post(self.step, number, values)
         for _ in range(count):
-            self._advance(self.step + 1, give_up)
+            self._advance(self.step + 1)
 
-    def _advance(self, step: int, give_up: GiveUp) -> None:
+    def _advance(self, step: int) -> None:
         """Compute the values after a step, and send what neighbours read of them."""
-        values = {}
-        follows = step < self.work.last
-
-        def run_partition(number: int, pick: Callable[[], Any]) -> None:
-            values[number] = self.work.after(number, step, self.values[number], pick())
-            if follows:
-                self.peers.post(step, number, values[number])
-
+        self._mailbox.reach(self.step)
         # Values that are to be sent must not be overwritten before they are.
-        sent = step - 2
-        self.peers.collect(step - 1, sent, self.values, run_partition, give_up)
+        self._wire.flush(self.step - 1)
+        values: dict[int, Any] = {}
+        left, arrived = dict(self._awaited), set[int]()
+        while left:
+            ready = [number for number, owners in left.items() if owners <= arrived]
+            for number in ready:
+                self._wire.check()
+                given = self.values[number], self._pick(number)
+                values[number] = self.work.after(number, step, *given)
+                if step < self.work.last:
+                    self._post(step, number, values[number])
+                del left[number]
+            if not ready:
+                arrived = self._wait(len(arrived))
         self.values, self.step = values, step
-        if follows:
-            self._posted = step
+
+    def _wait(self, seen: int) -> set[int]:
+        """Owners whose blocks arrived, more than `seen`."""
+        began = time.monotonic()
+        while len(arrived := self._mailbox.owners(seen, POLL)) == seen:
+            if time.monotonic() - began >= PATIENCE:
+                self._wire.give_up_thread()
+            missing = self.routes.arrivals.keys() - arrived
+            self._wire.look(sorted({self._placement[owner] for owner in missing}))
+        return arrived
+
+    def _post(self, step: int, number: int, values: Any) -> None:
+        """Send a partition's boundary rows, in the background."""
+        for worker, rows in self._sends[number].items():
+            # Refers to the values, not to self: a block must not keep the run.
+            make: Callable[[], Any] = partial(values.take, rows, 0)
+            if self._backend.on_device:  # only the task's thread uses the device
+                make = partial(np.asarray, self._backend.to_host(values[rows]))
+            self._wire.send(Outgoing(worker, step, number, make))
+
+    def _pick(self, number: int) -> Any:
+        """The values of a partition's halo rows in local order, (n_halo, w)."""
+        at = 0
+        for owner, places in self._picks[number].items():
+            here = owner in self.values
+            rows = self.values[owner] if here else self._mailbox.read(owner)
+            part = self._halo[at : at + len(places)]
+            if self._backend.on_device:
+                self._backend.to_device(rows).take(places, 0, part)
+            else:  # places are in range; "clip" avoids the copy of "raise"
+                np.take(rows, places, 0, part, "clip")
+            at += len(places)
+        return self._halo[:at]
+
+
+def _moved(
+    backend: Backend, lists: Mapping[int, Mapping[Any, Ints]]
+) -> dict[int, dict[Any, Any]]:
+    """Lists of rows in the backend's memory."""
+    return {
+        number: {key: backend.to_device(rows) for key, rows in each.items()}
+        for number, each in lists.items()
+    }
 
 
 def advance_worker(state: WorkerState, step: int, count: int) -> None:
     """Run steps ``step + 1`` to ``step + count`` of a worker.
 
-    Raises `PeerLost` also if the state is not after `step`, because Dask has made it
+    Raises `WorkersLost` also if the state is not after `step`, because Dask has made it
     again.
     """
     if state.step != step:
-        raise PeerLost("", f"is after superstep {state.step}, not {step}")
+        raise WorkersLost(f"a worker is after superstep {state.step}, not {step}")
     state.advance(count)
 
 
@@ -136,10 +196,8 @@ def apply_on_worker(
     """Numbers of the partitions and (small) results of a function of their values."""
 
     def one(number: int) -> tuple[int, R]:
-        values = state.work.backend.to_host(state.values[number])
-        result: Any = function(number, values)
-        if isinstance(result, np.ndarray) and np.may_share_memory(result, values):
-            result = result.copy()  # later steps overwrite the values
-        return number, result
+        return number, function(
+            number, state.work.backend.to_host(state.values[number])
+        )
 
     return map_threads(one, list(state.values), state.threads)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.chaos.damage import QUICK
 from tests.conftest import published_values, small_settings, write_graph
+from tests.reservoir.test_embed import write_checkpoint
 from tests.test_pipeline import whole_line
 from xnq_dist import jobs, pipeline
 from xnq_dist.core.errors import DamagedError, InfrastructureError, RunDirectoryError
@@ -136,11 +137,9 @@ def test_damage_that_comes_again_and_again_ends_in_one_sentence(run):
 
 def test_damaged_checkpoint_costs_one_checkpoint(run):
     """The one before it is used, and what is beyond the newest is removed."""
-    checkpoints = Checkpoints(run.stage("checkpoints"), {"seed": 1})
+    checkpoints = Checkpoints(run.stage("checkpoints"), {"seed": 1}, 2)
     for step in (9, 2, 4, 6):
-        attempt = checkpoints.begin(step)
-        record = attempt.write_arrays("state-00000", states=np.full(1000, step))
-        checkpoints.commit(step, attempt, [record], 0.0)
+        write_checkpoint(checkpoints, step)
     assert run.folder.child("checkpoints").names() == ["step-00004", "step-00006"]
     _, stage, manifest = checkpoints.latest()
     flip(Path(stage.folder.path(manifest.files[0].name)))

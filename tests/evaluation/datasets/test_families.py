@@ -33,13 +33,10 @@ def test_family_that_a_folder_declares_comes_first(tmp_path):
     assert family_of("twitch-es", tmp_path) == "twitch"
     meta.write_text(json.dumps({"family": "streams"}))
     assert family_of("twitch-es", tmp_path) == "streams"
-    for text, words in (("[1", "not a JSON object"), ("[1]", "not a JSON object")):
+    for text in ("[1", "[1]", '{"family": 3}'):
         meta.write_text(text)
-        with pytest.raises(InputError, match=words):
+        with pytest.raises(InputError, match="must be a JSON object in which"):
             family_of("twitch-es", tmp_path)
-    meta.write_text(json.dumps({"family": 3}))
-    with pytest.raises(InputError, match='"family" is 3: give the name'):
-        family_of("twitch-es", tmp_path)
 
 
 def test_graph_of_the_data_folder_is_found_by_its_name(tmp_path, monkeypatch):

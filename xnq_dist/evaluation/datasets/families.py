@@ -41,17 +41,15 @@ def family_of(name: str, folder: Path | None = None) -> str:
     meta = None if folder is None else folder / "meta.json"
     if meta is not None and meta.is_file():
         try:
-            declared = json.loads(meta.read_text(encoding="utf-8")).get("family")
-        except (ValueError, AttributeError) as error:
+            declared = json.loads(meta.read_text(encoding="utf-8")).get("family") or ""
+        except (ValueError, AttributeError):
+            declared = None
+        if not isinstance(declared, str):
             raise InputError(
-                f"{meta} is not a JSON object: repair it or remove it"
-            ) from error
-        if declared is not None:
-            if not isinstance(declared, str) or not declared:
-                raise InputError(
-                    f'{meta}: "family" is {declared!r}: give the name of the family of '
-                    "graphs as text, or remove the entry"
-                )
+                f'{meta} must be a JSON object in which "family", if it is there, is '
+                "the name of the family of graphs as text: repair it or remove it"
+            )
+        if declared:
             return declared
     first = name.partition("-")[0]
     return first if first in FAMILIES else name

@@ -46,8 +46,9 @@ Score = Callable[
     ["Client", EvaluationWork, Configuration, Sequence[int]], Iterator[Scores]
 ]
 """Client, work, configuration, indices of splits -> scores in each of the splits."""
-Logits = Callable[[EvaluationWork, Configuration, int], NDArray[np.floating]]
-"""Work, configuration, index of the split -> logits of all nodes, shape (N, C)."""
+Logits = Callable[..., NDArray[np.floating]]
+"""Work, index of the split, the values of a configuration by name -> logits of all
+nodes, shape (N, C)."""
 FLOOR = 1e-6
 """Minimum probability before taking the logarithm; wvRN often gives 0."""
 
@@ -86,7 +87,7 @@ def _in_process(logits: Logits) -> Score:
         task = work.task()
         for split in splits:
             began, held = time.perf_counter(), task.rows(split, "calibration")
-            found = logits(work, configuration, split)
+            found = logits(work, split, **configuration)
             seconds = time.perf_counter() - began
             yield Scores.of(task, split, held, found, seconds)
 
@@ -94,38 +95,33 @@ def _in_process(logits: Logits) -> Score:
 
 
 def _wvrn(
-    hard: bool,
-    work: EvaluationWork,
-    configuration: Configuration,
-    split: int,
+    hard: bool, work: EvaluationWork, split: int, rounds: int
 ) -> NDArray[np.floating]:
-    task, rounds = work.task(), int(configuration["rounds"])
+    task = work.task()
     known = task.known(split, "train")
     shares = wvrn(work.adjacency(), known, len(task.classes), rounds, hard)
     return np.log(np.maximum(shares, FLOOR))
 
 
-def _enq(
-    work: EvaluationWork, configuration: Configuration, split: int
-) -> NDArray[np.floating]:
-    task, hops = work.task(), int(configuration["hops"])
+def _enq(work: EvaluationWork, split: int, hops: int) -> NDArray[np.floating]:
+    task = work.task()
     rule = len(task.classes), hops, work.settings.seed
     votes = enq(work.adjacency(), task.known(split, "train"), *rule)
     return np.eye(len(task.classes))[votes]
 
 
 def _cdq(
-    work: EvaluationWork, configuration: Configuration, split: int
+    work: EvaluationWork, split: int, communities: str, strategy: str
 ) -> NDArray[np.floating]:
     task, settings = work.task(), work.settings
     sets, density = _detected(
         work.run,
         work.graph()[1].fingerprint,
-        configuration["communities"],
+        communities,
         settings.leiden.resolution,
         settings.seed,
     )
-    used = density if configuration["strategy"] == "density" else None
+    used = density if strategy == "density" else None
     known, n_classes = task.known(split, "train"), len(task.classes)
     return np.eye(n_classes)[cdq(sets, known, n_classes, settings.seed, used)]
 
@@ -144,10 +140,7 @@ def _detected(
 
 
 def _rival(
-    with_neighbours: bool,
-    work: EvaluationWork,
-    configuration: Configuration,
-    split: int,
+    with_neighbours: bool, work: EvaluationWork, split: int
 ) -> NDArray[np.floating]:
     """Scores of a rival, which cross-fits training and calibration labels."""
     task, edges = work.task(), work.adjacency() if with_neighbours else None
@@ -157,15 +150,15 @@ def _rival(
 
 
 def _gnn(
-    kind: Kind, work: EvaluationWork, configuration: Configuration, split: int
+    kind: Kind, work: EvaluationWork, split: int, width: int, layers: int
 ) -> NDArray[np.floating]:
     """Logits of a network that is trained for this configuration and split."""
     task = work.task()
     features = NodeRows(work).matrix()
     return gnn_logits(
         kind,
-        int(configuration["layers"]),
-        int(configuration["width"]),
+        layers,
+        width,
         work.adjacency(),
         features,
         task.known(split, "train"),

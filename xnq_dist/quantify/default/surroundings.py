@@ -88,10 +88,9 @@ def labels_around(
         graph,
         _Start(run.location, folds, settings.seed),
         only_sums,
-        WALKS,
+        range(1, WALKS + 1),
         attempt,
         STEM,
-        range(1, WALKS + 1),
         weighted=False,
         backend=settings.backend,
     )

@@ -176,8 +176,8 @@ def spread_features(
     """
     source, client, turns = work.source, work.client, range(1, HOPS + 1)
     rounds = propagate(
-        *(client, source.graph, source.manifest, around.start, around.step, HOPS),
-        *(attempt, "labels around", turns),
+        *(client, source.graph, source.manifest, around.start, around.step),
+        *(turns, attempt, "labels around"),
         backend=work.settings.backend,
         progress=work.progress,
     )
