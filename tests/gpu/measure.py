@@ -78,7 +78,7 @@ def states_on_cpu(
     """States after some supersteps."""
     threads = os.cpu_count() or 1
     host = superstep.OnHost([recurrent], threads=threads)
-    states, after = host.first_states(drive), np.empty_like(drive)
+    states, after = superstep.first_states(drive), np.empty_like(drive)
     for _ in range(steps - 1):
         host.superstep(graph, states, states[:0], drive, after)
         states, after = after, states
@@ -112,7 +112,7 @@ def measure_supersteps(job: Job) -> Iterator[Row]:
             there.superstep(moved, before, halo, drive, after)
 
         def run(step: Any = step, there: Any = there) -> np.ndarray:
-            first[...] = there.first_states(drive)
+            first[...] = backend.to_device(superstep.first_states(host))
             step(first, second)
             for _ in range(job.steps // 2 - 1):
                 step(second, first)

@@ -11,7 +11,7 @@ from tests.reservoir.reference import embed_reference, rational_tanh
 from tests.reservoir.test_kernels import after, draw, whole_partition
 from xnq_dist.core.products import product
 from xnq_dist.reservoir import device as on_device
-from xnq_dist.reservoir.superstep import OnHost, gather
+from xnq_dist.reservoir.superstep import first_states, gather
 
 RNG = np.random.default_rng(11)
 
@@ -26,8 +26,8 @@ def run_driven(backend, part, recurrent, drive, steps):
     parts = recurrent if isinstance(recurrent, list) else [recurrent]
     there = on_device.OnDevice(backend, parts)
     part = on_device.move_partition(backend, part)
+    states = backend.to_device(first_states(drive))
     drive = backend.to_device(drive)
-    states = there.first_states(drive)
     halo = backend.empty((0, drive.shape[1]))
     for _ in range(steps - 1):
         out = backend.empty(drive.shape)
@@ -95,7 +95,7 @@ def test_four_reservoirs_have_the_cpus_bits_or_dense_its_digits(device, matrix, 
         for number, dim in enumerate(dims)
     ]
     drive = RNG.standard_normal((300, sum(dims))).astype(np.float32)
-    states = OnHost(drawn).first_states(drive)
+    states = first_states(drive)
     for _ in range(2):
         states = after(part, states, drive, drawn)
     found = run_driven(device, part, drawn, drive, 3)

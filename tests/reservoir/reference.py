@@ -8,9 +8,14 @@ from scipy.sparse import csr_array
 
 from xnq_dist.core.products import product
 from xnq_dist.reservoir.kernels import TANH_CLIP, TANH_DENOMINATOR, TANH_NUMERATOR
-from xnq_dist.reservoir.weights import Reservoir, Weights, recurrent_factor
+from xnq_dist.reservoir.weights import (
+    Recurrent,
+    Reservoir,
+    Weights,
+    recurrent_factor,
+)
 
-__all__ = ["draw", "embed_reference", "rational_tanh"]
+__all__ = ["dense", "draw", "embed_reference", "rational_tanh"]
 
 
 def draw(
@@ -25,6 +30,12 @@ def draw(
     """Weights of one reservoir on a graph of spectral radius `rho`."""
     factor = recurrent_factor(seed, units, matrix, recurrent_scale / rho)
     return Reservoir(seed, units, matrix, factor, input_scale).draw(features)
+
+
+def dense(recurrent: Recurrent) -> NDArray[np.float64]:
+    """The recurrent matrix, shape (d', d')."""
+    matrix = recurrent.matrix()
+    return matrix if isinstance(matrix, np.ndarray) else matrix.toarray()
 
 
 def rational_tanh(x: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -23,12 +23,13 @@ from xnq_dist.core.cluster import threads_each
 from xnq_dist.core.products import product
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import FileRecord, Manifest, Stage
-from xnq_dist.graph.layout import load_nodes, load_partition
+from xnq_dist.graph.layout import load_partition
 from xnq_dist.reservoir.all_nodes import AllNodes, Blocks
+from xnq_dist.reservoir.context import feature_matrix
 from xnq_dist.reservoir.propagation import propagate
 from xnq_dist.reservoir.spectrum import (
     SPECTRUM,
-    Spectrum,
+    Vectors,
     find_spectrum,
     symmetric_eigen,
 )
@@ -36,7 +37,7 @@ from xnq_dist.reservoir.spectrum import (
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["HOPS", "Descriptors", "Widths", "describe_nodes", "mean_step", "widths"]
+__all__ = ["HOPS", "Descriptors", "describe_nodes", "mean_step", "widths"]
 
 Array = NDArray[np.float32]
 
@@ -53,24 +54,11 @@ ROWS = 1 << 15
 TINY = 1e-12
 
 
-@dataclass(frozen=True)
-class Widths:
-    """Columns of each block."""
-
-    features: int
-    spectrum: int
-
-    @property
-    def total(self) -> int:
-        """Columns of both blocks."""
-        return self.features + self.spectrum
-
-
-def widths(n_nodes: int, n_features: int, symmetric: bool) -> Widths:
-    """Widths of the blocks for a graph of this size."""
+def widths(n_nodes: int, n_features: int, symmetric: bool) -> tuple[int, int]:
+    """Columns of both blocks for a graph of this size."""
     each_hop = min(n_features, COMPONENTS) + 1
     spectrum = min(SPECTRUM, n_nodes // 4) if symmetric else 0
-    return Widths((HOPS + 1) * each_hop, spectrum)
+    return (HOPS + 1) * each_hop, spectrum
 
 
 @dataclass(frozen=True)
@@ -79,21 +67,27 @@ class Descriptors:
 
     where: Stage
     """Its folder is not needed once the embeddings are written."""
-    widths: Widths
+    widths: tuple[int, int]
+    """Columns of both blocks."""
     hops: Sequence[Sequence[FileRecord]]
     """Of each partition the features and their means, and a column of ones."""
-    spectrum: Spectrum | None
+    spectrum: tuple[Vectors, FileRecord] | None
     threads: int
     """Threads of a partition's task."""
 
     def blocks(self, number: int, rows: int) -> Iterator[Array]:
-        """A partition's descriptors in blocks of up to `rows` rows, (m, total)."""
+        """A partition's descriptors in blocks of up to `rows` rows."""
         parts: list[Iterator[Array]] = [
             (values[:, :-1] for values in self.where.row_blocks(file, "values", rows))
             for file in self.hops[number]
         ]
         if self.spectrum is not None:
-            parts.append(self.spectrum.blocks(number, rows, self.threads))
+            vectors, record = self.spectrum
+            turn = self.where.read_arrays(record)["matrix"]
+            parts.append(
+                product(values, turn, self.threads) * np.sqrt(degree)
+                for values, degree in vectors.blocks(number, rows)
+            )
         for block in zip(*parts, strict=True):
             yield np.concatenate(block, axis=1)
 
@@ -127,16 +121,16 @@ def describe_nodes(
     rounds = partial(propagate, *given, backend=backend, progress=progress)
     nodes = AllNodes(*given, where, where.begin(), rounds, threads)
     spectrum, hops = None, _features(nodes)
-    if sizes.spectrum:
-        spectrum = find_spectrum(nodes, sizes.spectrum, seed)
+    if sizes[1]:
+        spectrum = find_spectrum(nodes, sizes[1], seed)
     return Descriptors(where, sizes, hops, spectrum, threads)
 
 
 def _features(nodes: AllNodes) -> list[tuple[FileRecord, ...]]:
     """Files of each partition: the features, and their means at each later hop."""
     facts = nodes.manifest.facts
-    raw = _Raw(nodes.graph, nodes.manifest, int(facts["n_features"]), nodes.threads)
-    loads = _loadings(nodes.products(raw.blocks), raw.width, int(facts["n_nodes"]))
+    raw = _Raw(nodes.graph, nodes.manifest, nodes.threads)
+    loads = _loadings(nodes.products(raw.blocks), int(facts["n_nodes"]))
     record = nodes.attempt.write_arrays("loadings", **loads)
     start = _FeatureStart(raw, nodes.where, record)
     kept = range(HOPS + 1)
@@ -150,52 +144,32 @@ class _Raw:
 
     graph: Stage
     manifest: Manifest
-    n_features: int
     threads: int
-
-    @property
-    def sketched(self) -> int:
-        """Columns of the sketch; 0: features are used directly."""
-        return SKETCHED // 2 if self.n_features > SKETCHED else 0
-
-    @property
-    def width(self) -> int:
-        """Columns of features."""
-        return self.sketched or self.n_features
 
     def blocks(self, number: int) -> Blocks:
         """Blocks of rows: features, log degree, ones; (m, width + 2). At least one."""
         graph, manifest = self.graph, self.manifest
         degree = np.log1p(np.diff(load_partition(graph, manifest, number).indptr))
-        column = None
-        if self.n_features:
-            nodes = load_nodes(graph, manifest, number, ["features"])
-            column = nodes["features"].combine_chunks()
-        signs = None
-        if self.sketched:
+        features, signs = feature_matrix(graph, manifest, number), None
+        if features.shape[1] > SKETCHED:
             random = np.random.Generator(np.random.Philox(SKETCHED))
-            signs = random.choice([-1.0, 1.0], (self.n_features, self.sketched))
+            signs = random.choice([-1.0, 1.0], (features.shape[1], SKETCHED // 2))
         for first in range(0, max(len(degree), 1), ROWS):
-            degrees = degree[first : first + ROWS]
-            count = len(degrees)
-            x = np.empty((count, 0))
-            if column is not None:
-                flat = column.slice(first, count).flatten()
-                x = flat.to_numpy(zero_copy_only=False).reshape(count, self.n_features)
-                x = x.astype(np.float64)
+            some = slice(first, first + ROWS)
+            x, degrees = features[some].astype(np.float64), degree[some, None]
             if signs is not None:
                 x = np.asarray(product(x, signs, self.threads), np.float64)
-            block = x, degrees[:, None], np.ones((count, 1))
-            yield [np.concatenate(block, axis=1)], None
+            yield [np.concatenate([x, degrees, np.ones_like(degrees)], axis=1)], None
 
 
-def _loadings(products: Floats, width: int, n_nodes: int) -> dict[str, NDArray[Any]]:
+def _loadings(products: Floats, n_nodes: int) -> dict[str, NDArray[Any]]:
     """Arrays that map raw columns to standardised columns or their components.
 
     `products` are those of features, log degree and ones, shape (width + 2, width + 2).
     Returns ``middle`` and ``spread`` of features and log degree, shape (width + 1,),
     and the ``components`` of the standardised features, shape (width, kept).
     """
+    width = len(products) - 2
     middle = products[:-1, -1] / n_nodes
     covariance = products[:-1, :-1] / n_nodes - np.outer(middle, middle)
     spread = np.sqrt(np.maximum(np.diag(covariance), 0.0))

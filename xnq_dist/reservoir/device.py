@@ -19,9 +19,7 @@ import numpy as np
 from xnq_dist.core.backend import Backend, GpuBackend, Kernel
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.graph.halo import Partition
-from xnq_dist.reservoir.drive import FeatureDrive
 from xnq_dist.reservoir.kernels import TANH_DENOMINATOR, TANH_NUMERATOR
-from xnq_dist.reservoir.superstep import OnHost
 from xnq_dist.reservoir.weights import Recurrent, side_by_side
 
 __all__ = [
@@ -50,7 +48,6 @@ class OnDevice:
 
     def __init__(self, backend: GpuBackend, recurrent: Sequence[Recurrent]) -> None:
         self._backend = backend
-        self._host = OnHost(recurrent)
         weights = side_by_side([_as_sparse(part) for part in recurrent])[0]
         if weights.dim > MAX_UNITS:
             raise SettingsError(
@@ -61,15 +58,6 @@ class OnDevice:
         # line of memory.
         self._columns = backend.to_device(np.asarray(weights.columns).T)
         self._values = backend.to_device(weights.values.T)
-
-    def drive(self, drive: FeatureDrive) -> Any:
-        """The input drive, shape (n_owned, d')."""
-        return self._backend.to_device(drive.stored())
-
-    def first_states(self, drive: Any) -> Any:
-        """States after superstep 1, tanh(drive)."""
-        backend = self._backend
-        return backend.to_device(self._host.first_states(backend.to_host(drive)))
 
     def superstep(
         self, partition: Partition, owned: Any, halo: Any, drive: Any, out: Any

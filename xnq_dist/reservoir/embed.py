@@ -49,8 +49,9 @@ def reservoir_spec(
     `dim` None: ``reservoir.dim``.
     """
     matrix, rho = settings.reservoir.matrix, facts["rho"]
-    one = not isinstance(recurrent_scale, tuple)
-    scales = (recurrent_scale,) if one else recurrent_scale
+    scales = recurrent_scale
+    if not isinstance(scales, tuple):
+        scales = (scales,)
     units = units_of_blocks(dim or settings.reservoir.dim, len(scales))
     parts = []
     for number, (scale, size) in enumerate(zip(scales, units, strict=True)):
@@ -95,7 +96,7 @@ def embed_scaled(
         where = Stage(stage.folder.child("descriptors"), "descriptors")
         shared = client, graph, manifest, settings.seed, where
         described = describe_nodes(*shared, settings.backend, progress)
-        blocks += [described.widths.features, described.widths.spectrum]
+        blocks += described.widths
         # Arrays of other sizes follow.
         run_on_workers(client, allocator.release)
     write = WriteEmbeddings(graph, manifest, attempt, described)

@@ -62,7 +62,7 @@ class WriteEmbeddings:
         return self._write(number, joined, rows)
 
     def _rows(self, units: int) -> int:
-        described = self.descriptors.widths.total if self.descriptors else 0
+        described = sum(self.descriptors.widths) if self.descriptors else 0
         return max(1, GROUP // (4 * (units + described)))
 
     def _write(

@@ -166,7 +166,15 @@ class Exchange:
 
     def apply(self, function: Callable[[int, Floats32], R]) -> list[R]:
         """Results of a function of each partition's values, called on its worker."""
-        results = dict(chain(*self._gather(self._start(apply_on_worker, function))))
+        futures = self._start(apply_on_worker, function)
+        try:
+            self._wait(futures)
+            found = watched(lambda: self._client.gather(futures), self._check_workers)
+        finally:
+            # Running tasks detect by themselves that their futures were released.
+            for future in futures:
+                future.release()
+        results = dict(chain(*found))
         return [results[number] for number in range(len(self.placement))]
 
     def _start(self, function: Callable[..., Any], *args: Any) -> list[Future[Any]]:
@@ -181,19 +189,6 @@ class Exchange:
         return self._client.submit(
             function, *args, workers=[worker], allow_other_workers=False, pure=False
         )
-
-    def _gather(self, futures: list[Future[Any]]) -> list[Any]:
-        """Wait for all futures and return their (small) results in order."""
-        try:
-            self._wait(futures)
-            gathered = watched(
-                lambda: self._client.gather(futures), self._check_workers
-            )
-            return list(gathered)
-        finally:
-            # Running tasks detect by themselves that their futures were released.
-            for future in futures:
-                future.release()
 
     def _wait(self, futures: Sequence[Future[Any]]) -> None:
         """Wait for all futures; raise the first failure."""

@@ -178,4 +178,4 @@ def blocks_of(size: RunSize, settings: Settings) -> tuple[int, ...]:
     if not method_of(settings.method).descriptors:
         return (dim,)
     more = widths(size.nodes, size.features, not settings.input.directed)
-    return tuple(width for width in (dim, more.features, more.spectrum) if width)
+    return tuple(width for width in (dim, *more) if width)

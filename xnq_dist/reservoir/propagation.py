@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xnq_dist.core.arrays import Floats32
-from xnq_dist.core.errors import StageError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
 from xnq_dist.graph.layout import node_index
@@ -107,13 +106,8 @@ def load_values(
     `where` is the stage whose folder the attempt wrote to; `records` are the round's
     files, in partition order.
     """
-    index = node_index(graph, manifest)
-    out: Floats32 | None = None
-    for rows, record in zip(index, records, strict=True):
-        values = where.read_arrays(record)["values"]
-        if out is None:
-            out = np.empty((sum(map(len, index)), values.shape[1]), np.float32)
-        out[rows] = values
-    if out is None:
-        raise StageError("the stage graph has no partitions: run again to resume")
+    index = np.concatenate(node_index(graph, manifest))
+    values = np.concatenate([where.read_arrays(file)["values"] for file in records])
+    out = np.empty_like(values)
+    out[index] = values
     return out

@@ -33,7 +33,7 @@ __all__ = [
     "EXTRA",
     "SPARE",
     "SPECTRUM",
-    "Spectrum",
+    "Vectors",
     "find_spectrum",
     "symmetric_eigen",
     "walk_step",
@@ -66,24 +66,10 @@ class Vectors:
             yield np.ascontiguousarray(block[:, :-EXTRA]), block[:, -1:]
 
 
-@dataclass(frozen=True)
-class Spectrum:
-    """The vectors, and the matrix that turns them to the spectrum."""
+def find_spectrum(nodes: AllNodes, width: int, seed: int) -> tuple[Vectors, FileRecord]:
+    """Vectors, and the matrix that turns them to the spectrum of a symmetric adjacency.
 
-    vectors: Vectors
-    turn: FileRecord
-
-    def blocks(self, number: int, rows: int, threads: int) -> Iterator[Array]:
-        """Blocks of a partition's rows: singular vectors times singular values."""
-        turn = self.vectors.where.read_arrays(self.turn)["matrix"]
-        for values, degree in self.vectors.blocks(number, rows):
-            block: Array = product(values, turn, threads)
-            block *= np.sqrt(degree)
-            yield block
-
-
-def find_spectrum(nodes: AllNodes, width: int, seed: int) -> Spectrum:
-    """The spectrum of a graph with a symmetric adjacency.
+    Singular vectors times singular values are Y times the matrix.
 
     Parameters
     ----------
@@ -120,7 +106,7 @@ def find_spectrum(nodes: AllNodes, width: int, seed: int) -> Spectrum:
     remove(images)
     order = np.argsort(-np.abs(values), kind="stable")[:width]
     ritz = (turned[:, order] * np.abs(values[order])).astype(np.float32)
-    return Spectrum(vectors, nodes.attempt.write_arrays("ritz-turn", matrix=ritz))
+    return vectors, nodes.attempt.write_arrays("ritz-turn", matrix=ritz)
 
 
 def _blocks(sides: Sequence[Vectors], number: int) -> Blocks:

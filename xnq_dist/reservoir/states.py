@@ -7,11 +7,10 @@ from typing import Any
 from xnq_dist.core.backend import GpuBackend, choose
 from xnq_dist.core.store import Manifest, Stage
 from xnq_dist.graph.halo import Partition
-from xnq_dist.graph.layout import load_partition
 from xnq_dist.reservoir.context import ReservoirSpec, feature_matrix
 from xnq_dist.reservoir.device import OnDevice, move_partition
-from xnq_dist.reservoir.drive import Drive, FeatureDrive
-from xnq_dist.reservoir.superstep import OnHost
+from xnq_dist.reservoir.drive import Drive, FeatureDrive, drive_width
+from xnq_dist.reservoir.superstep import OnHost, first_states
 from xnq_dist.reservoir.worker import Share
 
 __all__ = ["Supersteps"]
@@ -34,6 +33,7 @@ class Supersteps:
         self.last = spec.supersteps
         self.backend = choose(spec.backend)
         self._share, self._checkpoint = share, checkpoint
+        self._dtype = spec.exchange_dtype
         features = int(share.manifest.facts["n_features"])
         self._drawn = [part.draw(features) for part in spec.parts]
         recurrent = [weights.recurrent for weights in self._drawn]
@@ -47,20 +47,23 @@ class Supersteps:
         self._spare: dict[int, Any] = {}
         """States before the last: memory, which the system would have to clear."""
 
-    def load(self, number: int) -> tuple[Partition, Any]:
-        """A partition, and its first states."""
-        graph, manifest = self._share.graph, self._share.manifest
-        partition = load_partition(graph, manifest, number)
-        features = feature_matrix(graph, manifest, number)
-        drive = self._math.drive(FeatureDrive.of(features, self._drawn))
-        self._topology[number] = move_partition(self.backend, partition)
-        self._drives[number] = drive
+    def load(self, partition: Partition) -> Any:
+        """A partition's first states."""
+        share, number = self._share, partition.number
+        features = feature_matrix(share.graph, share.manifest, number)
+        computed = FeatureDrive.of(features, self._drawn)
+        wide = drive_width(features.shape[1], computed.dim) == computed.dim
+        kept = wide or self.backend.on_device
+        drive: Drive = computed.stored(share.threads) if kept else computed
         if self._checkpoint is None:
-            return partition, self._math.first_states(drive)
-        _, stage, stored = self._checkpoint
-        record = stored.named(f"state-{number:05d}")[0]
-        states = stage.read_arrays(record)["states"]
-        return partition, self.backend.to_device(states)
+            states = first_states(drive, self._dtype, share.threads)
+        else:
+            _, stage, stored = self._checkpoint
+            record = stored.named(f"state-{number:05d}")[0]
+            states = stage.read_arrays(record)["states"]
+        self._drives[number] = self.backend.to_device(drive) if kept else drive
+        self._topology[number] = move_partition(self.backend, partition)
+        return self.backend.to_device(states)
 
     def after(self, number: int, step: int, values: Any, halo: Any) -> Any:
         """The states after superstep `step`, in the memory of those before the last."""

@@ -10,7 +10,6 @@ import numpy as np
 from xnq_dist.core.arrays import Floats32
 from xnq_dist.core.backend import Backend, GpuBackend, choose
 from xnq_dist.graph.halo import Partition
-from xnq_dist.graph.layout import load_partition
 from xnq_dist.reservoir import device
 from xnq_dist.reservoir.superstep import gather
 from xnq_dist.reservoir.worker import Share
@@ -48,12 +47,12 @@ class Sums:
         self._weighted, self._math = weighted, choose(backend)
         self._topology: dict[int, Partition] = {}
 
-    def load(self, number: int) -> tuple[Partition, Floats32]:
-        """A partition, and its values before the first round."""
-        partition = load_partition(self._share.graph, self._share.manifest, number)
+    def load(self, partition: Partition) -> Floats32:
+        """A partition's values before the first round."""
+        number = partition.number
         summed = partition if self._weighted else replace(partition, weights=None)
         self._topology[number] = device.move_partition(self._math, summed)
-        return partition, self._start(number)
+        return self._start(number)
 
     def after(
         self, number: int, step: int, values: Floats32, halo: Floats32

@@ -10,16 +10,17 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from xnq_dist.core.arrays import Floats32, Ints, Ints32
 from xnq_dist.core.blocks import ROWS, Spare, for_each_block
 from xnq_dist.core.products import multiply, pack
 from xnq_dist.graph.halo import Partition
 from xnq_dist.reservoir import kernels
-from xnq_dist.reservoir.drive import Drive, FeatureDrive, drive_width, rows_of
+from xnq_dist.reservoir.drive import Drive, rows_of
 from xnq_dist.reservoir.weights import Recurrent, side_by_side
 
-__all__ = ["OnHost", "gather"]
+__all__ = ["OnHost", "first_states", "gather"]
 
 STREAMED = 2**28
 """Bytes of states from which on, with a sparse W, non-temporal stores are used: about
@@ -49,23 +50,6 @@ class OnHost:
         self._recurrent = side_by_side(recurrent)
         self._dtype, self._threads = np.dtype(dtype), threads
 
-    def drive(self, drive: FeatureDrive) -> Drive:
-        """The input drive, stored if computing it in every superstep takes longer."""
-        features = drive.features.shape[1] - 1
-        stored = drive_width(features, drive.dim) == drive.dim
-        return drive.stored(self._threads) if stored else drive
-
-    def first_states(self, drive: Drive) -> Floats32:
-        """States after superstep 1, from states of zero: tanh(drive), (n_owned, d')."""
-        states = np.zeros(drive.shape, dtype=np.float32)
-
-        def work(first: int, last: int) -> None:
-            with rows_of(drive, first, last) as pushed:
-                kernels.tanh_add(states[first:last], pushed)
-
-        for_each_block(len(states), self._threads, work)
-        return states.astype(self._dtype, copy=False)
-
     def superstep(
         self,
         partition: Partition,
@@ -92,22 +76,37 @@ class OnHost:
         blocks = Spare((ROWS, out.shape[1]))
         edges = _edges(partition, owned, halo)
         if self._recurrent[0].columns is None:
-            step = _dense(self._recurrent, blocks)
+            step = _dense(self._recurrent, edges, blocks)
         else:
-            step = _sparse(self._recurrent[0], not half and out.nbytes >= STREAMED)
+            streamed = not half and out.nbytes >= STREAMED
+            step = _sparse(self._recurrent[0], edges, streamed)
 
         def work(first: int, last: int) -> None:
             after = out[first:last]
             with rows_of(drive, first, last) as pushed:
                 if not half:
-                    step(edges, first, last, pushed, after)
+                    step(first, last, pushed, after)
                     return
                 with blocks.borrow() as spare:
                     wide = spare[: last - first]
-                    step(edges, first, last, pushed, wide)
+                    step(first, last, pushed, wide)
                     kernels.narrow(wide, after.view(np.uint16))
 
         for_each_block(len(out), self._threads, work)
+
+
+def first_states(
+    drive: Drive, dtype: DTypeLike = np.float32, threads: int = 1
+) -> Floats32:
+    """States after superstep 1, from states of zero: tanh(drive), (n_owned, d')."""
+    states = np.zeros(drive.shape, dtype=np.float32)
+
+    def work(first: int, last: int) -> None:
+        with rows_of(drive, first, last) as pushed:
+            kernels.tanh_add(states[first:last], pushed)
+
+    for_each_block(len(states), threads, work)
+    return states.astype(dtype, copy=False)
 
 
 def gather(
@@ -130,8 +129,8 @@ def gather(
 
 
 Edges = tuple[Ints, Ints32, Floats32, Any, Any]
-RowsStep = Callable[[Edges, int, int, Floats32, Floats32], None]
-"""``step(edges, first, last, drive, out)``: the states of at most `ROWS` rows."""
+RowsStep = Callable[[int, int, Floats32, Floats32], None]
+"""``step(first, last, drive, out)``: the states of at most `ROWS` rows."""
 
 
 def _edges(partition: Partition, owned: Floats32, halo: Floats32) -> Edges:
@@ -142,16 +141,14 @@ def _edges(partition: Partition, owned: Floats32, halo: Floats32) -> Edges:
     return partition.indptr, partition.indices, weights, owned, halo
 
 
-def _sparse(recurrent: Recurrent, streamed: bool) -> RowsStep:
+def _sparse(recurrent: Recurrent, edges: Edges, streamed: bool) -> RowsStep:
     """Gather and update in one kernel."""
     columns, values, dim = recurrent.columns, recurrent.values, recurrent.dim
     tiles, sums = Spare((dim, kernels.LANES)), Spare((kernels.WIDTH, kernels.LANES))
     # A few rows stay in a core's cache until they are written; a block would not.
     spares = Spare((kernels.LANES if streamed else 0, dim))
 
-    def step(
-        edges: Edges, first: int, last: int, drive: Floats32, out: Floats32
-    ) -> None:
+    def step(first: int, last: int, drive: Floats32, out: Floats32) -> None:
         with tiles.borrow() as tile, sums.borrow() as total, spares.borrow() as spare:
             scratch: tuple[Any, ...] = (columns, values, drive, tile, total, spare, out)
             kernels.sparse_superstep(*edges, first, last, *scratch)
@@ -159,15 +156,13 @@ def _sparse(recurrent: Recurrent, streamed: bool) -> RowsStep:
     return step
 
 
-def _dense(recurrent: Sequence[Recurrent], blocks: Spare) -> RowsStep:
+def _dense(recurrent: Sequence[Recurrent], edges: Edges, blocks: Spare) -> RowsStep:
     """Gather to a borrowed block, which stays in cache for the products."""
     panels = [pack(part.values.T) for part in recurrent]
     ends = np.cumsum([part.dim for part in recurrent]).tolist()
     columns = [slice(*both) for both in pairwise([0, *ends])]
 
-    def step(
-        edges: Edges, first: int, last: int, drive: Floats32, out: Floats32
-    ) -> None:
+    def step(first: int, last: int, drive: Floats32, out: Floats32) -> None:
         with blocks.borrow() as block:
             gathered = block[: last - first]
             kernels.gather_add(*edges, first, last, gathered)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xnq_dist.core.arrays import Floats, Ints
+from xnq_dist.core.arrays import Ints
 from xnq_dist.core.need import PartitionCounts
 from xnq_dist.graph.needs import random_halo
 from xnq_dist.reservoir.context import place
@@ -24,7 +24,6 @@ __all__ = [
 WORKER = 500 * 2**20
 """Bytes of a worker process with its libraries and compiled kernels loaded (527 MiB in
 all on Cora)."""
-Counts = Ints | Floats
 
 GROUP = 32 << 20
 """Bytes of states written to or read from a table at a time."""
@@ -68,7 +67,9 @@ def volume(counts: PartitionCounts, workers: int) -> Volume:
         np.add.at(sent, at, received)
     return Volume(
         int(arriving.sum()),
-        _held(sent, arriving),
+        # A message to each other worker may be under way, at most all that is sent, and
+        # senders may be one superstep ahead of the reader.
+        int((sent + 2 * arriving).max(initial=0)),
         int(sizes.sum(axis=0).max(initial=0)),
         int(np.bincount(at, counts.owned, workers).max(initial=0)),
         max(counts.owned),
@@ -94,8 +95,7 @@ def max_volume(
     picked = random_halo(nodes, edges, partitions) // partitions
     # Workers act as partitions: a row is sent once to each.
     moved = random_halo(nodes, edges, busy)
-    each = np.array([moved / busy])
-    held = _held(each, each)
+    held = int(3 * moved / busy)
     owned, on_worker = per_worker * largest, per_worker * max_edges
     return Volume(moved, held, picked, owned, largest, on_worker)
 
@@ -110,12 +110,3 @@ def memory_need(moves: Volume, dim: int, item: int, at_once: int) -> int:
     rows = 2 * moves.owned + moves.held + at_once * moves.picked
     topology = moves.edges * 8 + moves.owned * 16 + moves.picked * 16
     return rows * dim * item + topology
-
-
-def _held(sent: Counts, arriving: Counts) -> int:
-    """Maximum rows of blocks that a worker holds.
-
-    A message to each other worker may be under way, at most all that is sent, and
-    senders may be one superstep ahead of the reader.
-    """
-    return int(np.max(sent + 2 * arriving, initial=0))

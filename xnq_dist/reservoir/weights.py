@@ -5,12 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Floats32, Ints32
 from xnq_dist.core.random_bits import Purpose, stream, stream_key
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 __all__ = [
     "NONZEROS",
@@ -55,13 +59,16 @@ class Recurrent:
         """Units, d'."""
         return int(self.values.shape[0])
 
-    def to_dense(self) -> Floats32:
-        """The matrix as a dense array, shape (d', d')."""
+    def matrix(self) -> NDArray[np.float64] | csr_array[Any]:
+        """The matrix in float64, shape (d', d')."""
+        from scipy.sparse import csr_array
+
+        values = self.values.astype(np.float64)
         if self.columns is None:
-            return self.values
-        full = np.zeros((self.dim, self.dim), dtype=np.float32)
-        np.put_along_axis(full, self.columns.astype(np.int64), self.values, axis=1)
-        return full
+            return values
+        pointers = np.arange(0, values.size + 1, values.shape[1])
+        data = values.ravel(), self.columns.ravel(), pointers
+        return csr_array(data, (self.dim, self.dim))
 
 
 @dataclass(frozen=True)
@@ -117,7 +124,7 @@ def recurrent_factor(seed: int, units: int, matrix: str, target: float) -> float
 def side_by_side(parts: Sequence[Recurrent]) -> tuple[Recurrent, ...]:
     """The diagonal blocks of the W of independent reservoirs; sparse ones are one."""
     sparse = [part.columns for part in parts if part.columns is not None]
-    if len(parts) == 1 or not sparse:
+    if not sparse:
         return tuple(parts)
     # Zeros fill up rows with fewer non-zeros; a sum is never -0, so its bits stay.
     shape = sum(part.dim for part in parts), max(part.values.shape[1] for part in parts)
@@ -194,26 +201,19 @@ def recurrent_radius(recurrent: Recurrent, seed: int) -> float:
     largest moduli of a random matrix are close together. Then the growth rate of that
     vector under the matrix is used, with a relative error of about 1e-3.
     """
+    matrix = recurrent.matrix()
     if recurrent.dim <= EIGEN_UNITS:
-        moduli = np.abs(np.linalg.eigvals(recurrent.to_dense().astype(np.float64)))
-        return _six_digits(float(moduli.max()))
-    return _six_digits(_largest_modulus(recurrent, seed))
+        full = matrix if isinstance(matrix, np.ndarray) else matrix.toarray()
+        radius = float(np.abs(np.linalg.eigvals(full)).max())
+    else:
+        radius = _largest_modulus(matrix, seed)
+    return float(f"{radius:.6g}")
 
 
-def _largest_modulus(recurrent: Recurrent, seed: int) -> float:
-    from scipy.sparse import csr_array
+def _largest_modulus(matrix: Any, seed: int) -> float:
     from scipy.sparse.linalg import ArpackNoConvergence, aslinearoperator, eigs
 
-    dim = recurrent.dim
-    start = 2.0 * stream(seed, Purpose.GROWTH_START, 0).random(dim) - 1.0
-    matrix: Any
-    if recurrent.columns is None:
-        matrix = recurrent.values.astype(np.float64)
-    else:
-        width = recurrent.values.shape[1]
-        values = recurrent.values.astype(np.float64).ravel()
-        pointers = np.arange(0, (dim + 1) * width, width)
-        matrix = csr_array((values, recurrent.columns.ravel(), pointers), (dim, dim))
+    start = stream(seed, Purpose.GROWTH_START, 0).random(matrix.shape[0]) * 2.0 - 1.0
     try:
         eigenvalues: Any = eigs(
             aslinearoperator(matrix),
@@ -248,7 +248,3 @@ def _growth(matrix: Any, vector: Floats) -> float:
         if step >= _SETTLED:
             total += float(np.log(length))
     return float(np.exp(total / _MEASURED))
-
-
-def _six_digits(value: float) -> float:
-    return float(f"{value:.6g}")

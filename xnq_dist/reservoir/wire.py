@@ -118,7 +118,9 @@ class Wire:
         """Raise `WorkersLost` if one does not answer, or the task was released."""
         self.check()
         for worker in workers:
-            asked = asyncio.run_coroutine_threadsafe(self._ask(worker), self._loop)
+            asking = self._worker.rpc(worker).xnq_alive(run=self._run)
+            limited = asyncio.wait_for(asking, self._timeout)
+            asked = asyncio.run_coroutine_threadsafe(limited, self._loop)
             while not wait([asked], POLL).done:
                 self.check()  # the driver may have lost the worker before
             try:
@@ -154,15 +156,8 @@ class Wire:
         """Stop sending and receiving."""
         self._runs.pop(self._run, None)
         with suppress(RuntimeError):  # the worker's loop ended before its connections
-            self._loop.call_soon_threadsafe(self._stop)
-
-    def _stop(self) -> None:
-        for pump in self._pumps.values():
-            pump.cancel()
-
-    async def _ask(self, worker: str) -> None:
-        asking = self._worker.rpc(worker).xnq_alive(run=self._run)
-        await asyncio.wait_for(asking, self._timeout)
+            for pump in list(self._pumps.values()):
+                self._loop.call_soon_threadsafe(pump.cancel)
 
     def _enqueue(self, block: Outgoing) -> None:
         self._queues.setdefault(block.worker, deque()).append(block)

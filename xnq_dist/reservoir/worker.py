@@ -16,6 +16,7 @@ from xnq_dist.core.backend import Backend
 from xnq_dist.core.store import Manifest, Stage
 from xnq_dist.core.threads import map_threads
 from xnq_dist.graph.halo import Partition
+from xnq_dist.graph.layout import load_partition
 from xnq_dist.reservoir.mailbox import POLL, Mailbox, WorkersLost
 from xnq_dist.reservoir.routes import find_routes
 from xnq_dist.reservoir.wire import Outgoing, Wire
@@ -44,11 +45,6 @@ class Share:
     timeout: float
     """Seconds after which a worker that does not answer is lost."""
 
-    @property
-    def numbers(self) -> list[int]:
-        """The worker's partitions."""
-        return [p for p, chosen in enumerate(self.placement) if chosen == self.worker]
-
 
 class Work(Protocol):
     """What a worker computes in each step: supersteps, or sums over neighbours."""
@@ -60,8 +56,8 @@ class Work(Protocol):
     backend: Backend
     """Memory of the exchanged values; blocks between workers go through the host."""
 
-    def load(self, number: int) -> tuple[Partition, Any]:
-        """A partition on the host, and its values, one row for each owned node."""
+    def load(self, partition: Partition) -> Any:
+        """The first values of a partition on the host, a row for each owned node."""
 
     def after(self, number: int, step: int, values: Any, halo: Any) -> Any:
         """A partition's values after a step, from those before.
@@ -82,9 +78,12 @@ class WorkerState:
         self.work = work = make(share, *args)
         self.step, self.threads = work.first, share.threads
         self._placement, self._backend = share.placement, work.backend
-        loaded = {number: work.load(number) for number in share.numbers}
-        partitions = {number: part for number, (part, _) in loaded.items()}
-        self.values = {number: values for number, (_, values) in loaded.items()}
+        partitions = {
+            number: load_partition(share.graph, share.manifest, number)
+            for number, worker in enumerate(share.placement)
+            if worker == share.worker
+        }
+        self.values = {number: work.load(part) for number, part in partitions.items()}
         offsets = share.manifest.facts["offsets"]
         self.routes = find_routes(partitions, offsets, share.placement)
         self._sends = _moved(self._backend, self.routes.sends)
