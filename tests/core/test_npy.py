@@ -39,23 +39,11 @@ def test_arrays_come_back_by_name_in_their_order():
     assert np.load(io.BytesIO(written(**ARRAYS))).tolist() == list(ARRAYS)
 
 
-def broken():
-    objects = io.BytesIO()
-    np.save(objects, np.array(["pairs"]))
-    np.save(objects, np.array([{}, None], dtype=object))
-    newer = b"\x93NUMPY\x09\x00" + written(values=np.arange(3))[8:]
-    return {
-        "array pairs holds Python objects": objects.getvalue(),
-        "values ends after 792 of 800 bytes": written(values=np.arange(100))[:-8],
-        r"array of names is of npy version \(9, 0\), not 1": newer,
-        "magic string": b"not an array",
-    }
-
-
-@pytest.mark.parametrize(("words", "data"), broken().items())
-def test_objects_short_arrays_and_other_files_are_refused(words, data):
-    with pytest.raises(ValueError, match=words):
-        read_arrays(io.BytesIO(data))
+def test_short_arrays_and_other_files_are_refused():
+    with pytest.raises(ValueError, match="values ends after 792 of 800 bytes"):
+        read_arrays(io.BytesIO(written(values=np.arange(100))[:-8]))
+    with pytest.raises(ValueError, match="magic string"):
+        read_arrays(io.BytesIO(b"not an array"))
 
 
 def test_objects_and_blocks_of_columns_are_refused():

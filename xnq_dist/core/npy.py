@@ -6,6 +6,8 @@ NumPy parses an array's header as a Python literal. CPython before 3.11.8 has on
 depth counter for parsing literals (gh-106905), so that two threads that read arrays at
 the same time can raise a SystemError. Here one thread at a time parses a header; data
 are read in parallel, directly into the array.
+
+Files are compared with their checksums (`core.store.checksums`) before they are parsed.
 """
 
 from __future__ import annotations
@@ -15,18 +17,14 @@ import math
 import threading
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from tokenize import TokenError
 from typing import Any
 
 import numpy as np
 from numpy.lib import format as numpy_format
 
 __all__ = [
-    "Header",
     "read_arrays",
-    "read_header",
     "read_row_blocks",
-    "read_values",
     "write_arrays",
 ]
 
@@ -34,7 +32,7 @@ _ONE_AT_A_TIME = threading.Lock()
 
 
 @dataclass(frozen=True)
-class Header:
+class _Header:
     """Name and form of an array in a file."""
 
     name: str
@@ -72,7 +70,7 @@ def read_arrays(
         When the file has other content or ends early.
     """
     return {
-        header.name: read_values(stream, header)
+        header.name: _values(stream, header)
         for header in _arrays(stream)
         if names is None or header.name in names
     }
@@ -92,50 +90,28 @@ def read_row_blocks(stream: Any, name: str, rows: int) -> Iterator[np.ndarray]:
                 raise ValueError(f"array {name} is not in C order")
             for first in range(0, max(header.shape[0], 1), rows):
                 count = min(rows, header.shape[0] - first)
-                yield read_values(
-                    stream, replace(header, shape=(count, *header.shape[1:]))
-                )
+                yield _values(stream, replace(header, shape=(count, *header.shape[1:])))
             return
 
 
-def _arrays(stream: Any) -> Iterator[Header]:
+def _arrays(stream: Any) -> Iterator[_Header]:
     """Header of each array in order; its values are read next, or skipped."""
-    for name in read_values(stream, read_header(stream, "of names")).tolist():
-        header = read_header(stream, name)
+    for name in _values(stream, _header(stream, "of names")).tolist():
+        header = _header(stream, name)
         end = stream.tell() + header.nbytes
         yield header
         stream.seek(end, io.SEEK_SET)
 
 
-def read_header(stream: Any, name: str) -> Header:
-    """Read the header of an array, which gets this name.
-
-    Raises
-    ------
-    ValueError
-        When it is not of version 1, is damaged or tells of Python objects.
-    """
-    version = numpy_format.read_magic(stream)
-    if version != (1, 0):
-        raise ValueError(f"array {name} is of npy version {version}, not 1")
-    try:
-        with _ONE_AT_A_TIME:
-            header = Header(name, *numpy_format.read_array_header_1_0(stream))
-    except (SyntaxError, TokenError) as error:
-        raise ValueError(f"array {name} has a damaged header ({error})") from error
-    if header.dtype.hasobject:
-        raise ValueError(f"array {name} holds Python objects, which are not read")
-    return header
+def _header(stream: Any, name: str) -> _Header:
+    """Read the header of an array, which gets this name."""
+    numpy_format.read_magic(stream)
+    with _ONE_AT_A_TIME:
+        return _Header(name, *numpy_format.read_array_header_1_0(stream))
 
 
-def read_values(stream: Any, header: Header) -> np.ndarray:
-    """Read the values that follow a header.
-
-    Raises
-    ------
-    ValueError
-        When the file ends before.
-    """
+def _values(stream: Any, header: _Header) -> np.ndarray:
+    """Read the values that follow a header."""
     order: Any = "F" if header.fortran else "C"
     values = np.empty(header.shape, header.dtype, order)
     if header.nbytes:

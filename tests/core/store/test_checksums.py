@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from xnq_dist.core.errors import DamagedError
-from xnq_dist.core.store import CheckedFile, FileRecord, Folder, RunDirectory, checked
+from xnq_dist.core.store import CheckedFile, FileRecord, Folder, RunDirectory, Stage
 from xnq_dist.core.store.checksums import BLOCK, ChecksumWriter
 
 SIZE = 3 * BLOCK + 1234
@@ -89,7 +89,7 @@ def test_missing_file_is_damage(tmp_path):
     record = FileRecord("gone.npy", 0, 3, "00000000")
     with (
         pytest.raises(DamagedError, match=r"gone\.npy is missing: run again"),
-        checked(Folder.of(tmp_path), record),
+        Stage(Folder.of(tmp_path), "stage").open(record),
     ):
         pass
 

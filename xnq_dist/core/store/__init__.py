@@ -18,7 +18,6 @@ from xnq_dist.core.store.stage_folder import (
     MANIFEST_VERSION,
     Manifest,
     Stage,
-    checked,
 )
 
 __all__ = [
@@ -38,7 +37,6 @@ __all__ = [
     "Stage",
     "TableWriter",
     "Version",
-    "checked",
     "delete_damage",
     "deleting_damage",
     "fingerprint",

@@ -14,7 +14,7 @@ import platform
 import uuid
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, cached_property, lru_cache
 from importlib import metadata
@@ -32,7 +32,7 @@ from xnq_dist.core.store.checksums import CheckedFile, FileRecord, check_all
 from xnq_dist.core.store.files import Attempt
 from xnq_dist.core.store.folder import MANIFEST, Folder, reason
 
-__all__ = ["MANIFEST_VERSION", "Manifest", "Stage", "checked", "versions"]
+__all__ = ["MANIFEST_VERSION", "Manifest", "Stage", "versions"]
 
 log = logging.getLogger(__name__)
 
@@ -89,29 +89,6 @@ class Manifest:
             raise AttributeError(name)
         self.__dict__.update(_sent(where, self.attempt).__dict__)
         return self.__dict__[name]
-
-
-@contextmanager
-def checked(folder: Folder, record: FileRecord) -> Iterator[CheckedFile]:
-    """A stream of a data file whose bytes are compared with the record.
-
-    Raises
-    ------
-    DamagedError
-        When the file is missing, or bytes that are read differ.
-    StageError
-        When it cannot be read for another reason.
-    """
-    try:
-        with folder.open_input(record.name) as source:
-            yield CheckedFile(source, record, folder.uri)
-    except FileNotFoundError as error:
-        raise DamagedError(folder.uri, record.name, "is missing") from error
-    except OSError as error:
-        raise StageError(
-            f"{folder.uri_of(record.name)} cannot be read ({reason(error)}): make it "
-            "readable and run again"
-        ) from error
 
 
 @dataclass(frozen=True)
@@ -241,9 +218,28 @@ class Stage:
         """Replace the manifest of a complete stage."""
         self.folder.write_record(MANIFEST, redacted(asdict(manifest)))
 
-    def open(self, record: FileRecord) -> AbstractContextManager[CheckedFile]:
-        """A stream of a data file whose bytes are compared with the record."""
-        return checked(self.folder, record)
+    @contextmanager
+    def open(self, record: FileRecord) -> Iterator[CheckedFile]:
+        """A stream of a data file whose bytes are compared with the record.
+
+        Raises
+        ------
+        DamagedError
+            When the file is missing, or bytes that are read differ.
+        StageError
+            When it cannot be read for another reason.
+        """
+        uri, name = self.folder.uri, record.name
+        try:
+            with self.folder.open_input(name) as source:
+                yield CheckedFile(source, record, uri)
+        except FileNotFoundError as error:
+            raise DamagedError(uri, name, "is missing") from error
+        except OSError as error:
+            raise StageError(
+                f"{self.folder.uri_of(name)} cannot be read ({reason(error)}): make it "
+                "readable and run again"
+            ) from error
 
     def read_table(
         self, record: FileRecord, schema: str, columns: Sequence[str] | None = None
