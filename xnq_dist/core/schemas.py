@@ -37,6 +37,7 @@ TYPES = {
     "vector<float>": ("float", "halffloat"),
 }
 """Arrow's types for a kind of column, of the values of a vector."""
+OR_NULL = " or null"
 
 
 @dataclass(frozen=True)
@@ -62,38 +63,21 @@ class Column:
 class TableSchema:
     """A table's entry in the registry."""
 
-    name: str
     version: int
     columns: tuple[Column, ...]
     meaning: str
 
 
-def _columns(named: Mapping[str, Any], shared: Mapping[str, Any]) -> tuple[Column, ...]:
-    columns: list[Column] = []
-    for name, entry in named.items():
-        if entry is None:
-            columns += _columns(shared[name.removeprefix("also ")], shared)
-        else:
-            kind, meaning = entry
-            bare = kind.removesuffix(" or null")
-            columns.append(Column(name, bare, meaning, nullable=bare != kind))
-    return tuple(columns)
+def _table(entry: Mapping[str, Any]) -> TableSchema:
+    columns = (
+        Column(name, kind.removesuffix(OR_NULL), meaning, kind.endswith(OR_NULL))
+        for name, (kind, meaning) in entry["columns"].items()
+    )
+    return TableSchema(entry.get("version", 1), tuple(columns), entry["meaning"])
 
 
-def _read(text: str) -> dict[str, TableSchema]:
-    read = yaml.safe_load(text)
-    return {
-        name: TableSchema(
-            name,
-            entry.get("version", 1),
-            _columns(entry["columns"], read["shared"]),
-            entry["meaning"],
-        )
-        for name, entry in read["tables"].items()
-    }
-
-
-TABLES = _read(Path(__file__).with_name("tables.yaml").read_text(encoding="utf-8"))
+_TEXT = Path(__file__).with_name("tables.yaml").read_text(encoding="utf-8")
+TABLES = {name: _table(entry) for name, entry in yaml.safe_load(_TEXT).items()}
 """The schemas of all tables by name."""
 
 RUN_ID = Column("run_id", "string", "run that made the row; in published tables only")
