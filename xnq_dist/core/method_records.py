@@ -32,13 +32,10 @@ class MethodRecord(records.PartRecord):
     descriptors: bool = False
     """Whether embeddings have further blocks: features of neighbours, spectrum."""
     second_stage: bool = False
-    """Whether the readout has a second stage of label features; needs `descriptors`."""
+    """Whether the readout has a second stage of label features, which takes scores and
+    inclusion weights of labels; needs `descriptors` and three folds."""
     cross_fitted: bool = False
     """Whether labels of all roles are pooled and each is held out in turn."""
-    weights: bool = False
-    """Whether the readout takes inclusion weights of labels."""
-    min_folds: int = 2
-    """Minimum number of `readout.folds`."""
 
 
 METHODS = records.Registry(
@@ -70,8 +67,6 @@ METHODS = records.Registry(
             descriptors=True,
             second_stage=True,
             cross_fitted=True,
-            weights=True,
-            min_folds=3,
             module="xnq_dist.methods.xnq_plus",
         ),
     ),

@@ -70,11 +70,17 @@ def redacted(value: Any) -> Any:
 def split_query(uri: str) -> tuple[str, str]:
     """Split a URI into the part before its query and the query with its ``?``.
 
+    A path has no query.
+
     Examples
     --------
     >>> split_query("s3://bucket/part-?.parquet?region=eu")
     ('s3://bucket/part-?.parquet', '?region=eu')
+    >>> split_query("/data/a?b=c")
+    ('/data/a?b=c', '')
     """
+    if "://" not in uri:
+        return uri, ""
     query = re.search(r"\?[^/?]*=", uri)  # in a glob a `?` need not start the query
     end = query.start() if query else len(uri)
     return uri[:end], uri[end:]
@@ -90,7 +96,7 @@ def joined(place: str, name: str) -> str:
     >>> joined("/data/really?", "report.html")
     '/data/really?/report.html'
     """
-    before, query = split_query(place) if "://" in place else (place, "")
+    before, query = split_query(place)
     return f"{before}/{name}{query}"
 
 
@@ -104,16 +110,14 @@ def within(place: str, folder: str) -> bool:
     >>> within("s3://bucket/runs?region=eu", "s3://bucket/run?region=eu")
     False
     """
-    (inner, inner_query), (outer, outer_query) = (
-        split_query(each) if "://" in each else (each, "") for each in (place, folder)
-    )
+    (inner, inner_query), (outer, outer_query) = map(split_query, (place, folder))
     return inner_query == outer_query and f"{inner}/".startswith(f"{outer}/")
 
 
 def _hide(match: re.Match[str]) -> str:
-    scheme, _, rest = match.group().partition("://")
-    authority = re.split("[/?]", rest, maxsplit=1)[0]
-    place, query = split_query(rest)
+    before, query = split_query(match.group())
+    scheme, _, place = before.partition("://")
+    authority = re.split("[/?]", place + query, maxsplit=1)[0]
     user, at, host = place.rpartition("@")
     if "@" in query and ":" in place and not at:
         return f"{scheme}://{HIDDEN}"  # a password with `?` in it

@@ -162,10 +162,10 @@ class Settings(Section):
 
     def _faults_of_readout(self) -> Iterator[str]:
         method, folds = method_of(self.method), self.readout.folds
-        if folds < method.min_folds:
+        if folds < 3 and method.second_stage:
             yield (
                 f"readout.folds = {folds} leaves no fold to learn from when two are "
-                f"held out: set {method.min_folds} or more, or method = xnq"
+                "held out: set 3 or more, or method = xnq"
             )
         if self.columns.scores and not method.second_stage:
             yield (
@@ -178,7 +178,7 @@ class Settings(Section):
                 "labels.drawn = weighted and columns.label_weight go together: set "
                 "both, or neither"
             )
-        if weighted and not method.weights:
+        if weighted and not method.second_stage:
             yield (
                 "labels.drawn = weighted needs method = xnq+, the readout that takes "
                 "weights: set method = xnq+, or labels.drawn = unknown"

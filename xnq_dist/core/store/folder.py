@@ -268,11 +268,10 @@ def sealed(values: Mapping[str, Any]) -> str:
 
 def _unsealed(data: bytes) -> dict[str, Any]:
     """The values of a `sealed` text; a `ValueError` if it is damaged."""
-    values = json.loads(data)
-    checksum = values.pop(CHECKSUM, None) if isinstance(values, dict) else None
-    if checksum is None or checksum != fingerprint(values):
+    values: dict[str, Any] = json.loads(data)
+    if not isinstance(values, dict) or values.pop(CHECKSUM, "") != fingerprint(values):
         raise ValueError("it differs from its checksum")
-    return dict(values)
+    return values
 
 
 def filesystem_at(uri: str) -> tuple[Any, str]:

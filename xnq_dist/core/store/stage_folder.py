@@ -12,13 +12,11 @@ import datetime
 import logging
 import platform
 import uuid
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cache, cached_property, lru_cache
+from functools import cache, lru_cache
 from importlib import metadata
-from itertools import takewhile
 from typing import Any, ClassVar
 
 import numpy as np
@@ -69,14 +67,8 @@ class Manifest:
 
     def named(self, prefix: str) -> list[FileRecord]:
         """Files whose name starts with the prefix, in name order."""
-        names = self._in_order
-        first = bisect_left(names, prefix, key=lambda record: record.name)
-        rest = (names[at] for at in range(first, len(names)))
-        return list(takewhile(lambda record: record.name.startswith(prefix), rest))
-
-    @cached_property
-    def _in_order(self) -> list[FileRecord]:
-        return sorted(self.files, key=lambda record: record.name)
+        found = (record for record in self.files if record.name.startswith(prefix))
+        return sorted(found, key=lambda record: record.name)
 
     def __getstate__(self) -> dict[str, Any]:
         if self._where is None:
