@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -44,10 +44,8 @@ some, ``shared_mem``; scalars are NumPy scalars of the types that it declares.""
 class Backend:
     """Arrays in the memory of the host: NumPy."""
 
-    @property
-    def on_device(self) -> bool:
-        """Whether arrays are in a device's memory."""
-        return False
+    on_device: ClassVar[bool] = False
+    """Whether arrays are in a device's memory."""
 
     @property
     def xp(self) -> ModuleType:
@@ -71,10 +69,7 @@ class Backend:
 class GpuBackend(Backend):
     """CuPy arrays on the current device, kernels compiled by NVRTC."""
 
-    @property
-    def on_device(self) -> bool:
-        """Whether arrays are in a device's memory."""
-        return True
+    on_device = True
 
     @property
     def xp(self) -> ModuleType:

@@ -50,13 +50,6 @@ class Attempt:
         rows = max((a.shape[0] if a.ndim else 1 for a in arrays.values()), default=0)
         return sink.record(name, rows)
 
-    def write_bytes(self, stem: str, suffix: str, data: bytes) -> FileRecord:
-        """Write one file of any kind."""
-        name = self.file_name(stem, suffix)
-        with self.folder.open_output(name) as sink:
-            sink.write(data)
-        return sink.record(name, 0)
-
 
 class TableWriter:
     """Writes a Parquet file in pieces; `record` is set once it is closed.
