@@ -85,7 +85,7 @@ class DamagedError(StageError):
 
     exit_code = 4
 
-    def __init__(self, folder: str, file: str, what: str, stage: str = "") -> None:
+    def __init__(self, folder: str, file: str, what: str) -> None:
         super().__init__(
             f"{joined(folder, file)} {what}: run again, which deletes the damaged "
             "stage and does it again"
@@ -95,17 +95,16 @@ class DamagedError(StageError):
         self.file = file
         self.what = what
         """What is wrong with the file."""
-        name = split_query(folder)[0].rstrip("/").rsplit("/", 1)[-1]
-        self.stage = stage or name
+        self.stage = split_query(folder)[0].rstrip("/").rsplit("/", 1)[-1]
 
     @property
     def path(self) -> str:
         """The file's path or URI."""
         return joined(self.folder, self.file)
 
-    def __reduce__(self) -> tuple[type, tuple[str, str, str, str]]:
+    def __reduce__(self) -> tuple[type, tuple[str, str, str]]:
         # Errors of workers are pickled.
-        return type(self), (self.folder, self.file, self.what, self.stage)
+        return type(self), (self.folder, self.file, self.what)
 
 
 def causes(error: BaseException, contexts: bool = False) -> Iterator[BaseException]:

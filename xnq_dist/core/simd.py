@@ -47,22 +47,17 @@ _STEPS = (
 )
 
 
-def _element_at(
-    context: Any, builder: Any, kind: Any, array: Any, index: Sequence[Any]
-) -> Any:
-    """Pointer to an element of an array."""
-    made = context.make_array(kind)(context, builder, array)
-    return cgutils.get_item_pointer(
-        context, builder, kind, made, list(index), wraparound=False
+def _pointer(call: Sequence[Any], which: int, row: Any, column: Any, kind: Any) -> Any:
+    """Pointer to what starts at an element of an argument, of this LLVM type.
+
+    `call` has the arguments of `generate`.
+    """
+    context, builder, types, arguments = call
+    array = context.make_array(types.args[which])(context, builder, arguments[which])
+    place = cgutils.get_item_pointer(
+        context, builder, types.args[which], array, [row, column], wraparound=False
     )
-
-
-def _vectors_at(
-    context: Any, builder: Any, kind: Any, array: Any, index: Sequence[Any]
-) -> Any:
-    """Pointer to the vectors that start at an element of an array."""
-    at = _element_at(context, builder, kind, array, index)
-    return builder.bitcast(at, _VECTOR.as_pointer())
+    return builder.bitcast(place, kind.as_pointer())
 
 
 def _shuffle(builder: Any, first: Any, second: Any, order: Sequence[int]) -> Any:
@@ -82,11 +77,11 @@ def transpose_block(
     signature = numba.types.void(source, place, place, target, place, place)
 
     def generate(context: Any, builder: Any, types: Any, arguments: Any) -> Any:
-        def vector(array: int, row: Any, column: Any, more: int) -> Any:
-            index = (builder.add(row, ir.Constant(row.type, more)), column)
-            kind, value = types.args[array], arguments[array]
-            return _vectors_at(context, builder, kind, value, index)
+        def vector(which: int, row: Any, column: Any, more: int) -> Any:
+            below = builder.add(row, ir.Constant(row.type, more))
+            return _pointer(call, which, below, column, _VECTOR)
 
+        call = context, builder, types, arguments
         _, row, column, _, to, at = arguments
         rows = [builder.load(vector(0, row, column, i), align=4) for i in range(WIDTH)]
         for apart, low, high in _STEPS:
@@ -115,17 +110,11 @@ def sum_nonzeros(
     signature = numba.types.void(columns, values, place, tile, sums, place)
 
     def generate(context: Any, builder: Any, types: Any, arguments: Any) -> Any:
-        def element(array: int, k: Any) -> Any:
-            kind, value = types.args[array], arguments[array]
-            at = _element_at(context, builder, kind, value, (unit, k))
-            return builder.load(at)
-
-        def vectors(array: int, row: Any) -> list[Any]:
-            kind, value = types.args[array], arguments[array]
-            index = (row, ir.Constant(row.type, 0))
-            first = _vectors_at(context, builder, kind, value, index)
+        def vectors(which: int, row: Any) -> list[Any]:
+            first = _pointer(call, which, row, ir.Constant(row.type, 0), _VECTOR)
             return [builder.gep(first, [_WORD(m)]) for m in range(VECTORS)]
 
+        call = context, builder, types, arguments
         unit, at = arguments[2], arguments[5]
         nothing = ir.Constant(_VECTOR, [0.0] * WIDTH)
         totals = [cgutils.alloca_once_value(builder, nothing) for _ in range(VECTORS)]
@@ -134,9 +123,12 @@ def sum_nonzeros(
         w = context.make_array(types.args[0])(context, builder, arguments[0])
         nonzeros = cgutils.unpack_tuple(builder, w.shape)[1]
         with cgutils.for_range(builder, nonzeros) as loop:
-            source = builder.sext(element(0, loop.index), unit.type)
+            nonzero = unit, loop.index
+            source = builder.load(_pointer(call, 0, *nonzero, _WORD))
+            source = builder.sext(source, unit.type)
+            weight = builder.load(_pointer(call, 1, *nonzero, ir.FloatType()))
             weight = builder.insert_element(
-                ir.Constant(_VECTOR, ir.Undefined), element(1, loop.index), _WORD(0)
+                ir.Constant(_VECTOR, ir.Undefined), weight, _WORD(0)
             )
             weight = _shuffle(builder, weight, weight, [0] * WIDTH)
             for total, state in zip(totals, vectors(3, source), strict=True):
@@ -155,16 +147,16 @@ def prefetch(typing: Any, rows: Any, row: Any, at: Any) -> Any:
     signature = numba.types.void(rows, numba.types.intp, numba.types.intp)
 
     def generate(context: Any, builder: Any, types: Any, arguments: Any) -> Any:
-        rows, *index = arguments
-        place = _element_at(context, builder, types.args[0], rows, index)
-        address = ir.IntType(8).as_pointer()
-        takes = ir.FunctionType(ir.VoidType(), [address, _WORD, _WORD, _WORD])
+        byte = ir.IntType(8)
+        call = context, builder, types, arguments
+        place = _pointer(call, 0, *arguments[1:], byte)
+        takes = ir.FunctionType(ir.VoidType(), [byte.as_pointer(), _WORD, _WORD, _WORD])
         function = cgutils.get_or_insert_function(
             builder.module, takes, "llvm.prefetch.p0i8"
         )
         # Hints of llvm.prefetch: for reading, moderate locality, data cache.
         hints = (_WORD(0), _WORD(2), _WORD(1))
-        builder.call(function, [builder.bitcast(place, address), *hints])
+        builder.call(function, [place, *hints])
         return context.get_dummy_value()
 
     return signature, generate
@@ -184,14 +176,10 @@ def stream_line(
     line = ir.VectorType(ir.FloatType(), LINE)
 
     def generate(context: Any, builder: Any, types: Any, arguments: Any) -> Any:
-        def at(array: int, row: Any) -> Any:
-            kind, value = types.args[array], arguments[array]
-            index = (row, arguments[2])
-            first = _vectors_at(context, builder, kind, value, index)
-            return builder.bitcast(first, line.as_pointer())
-
-        values = builder.load(at(0, arguments[1]), align=4)
-        store = builder.store(values, at(3, arguments[4]), align=64)
+        call = context, builder, types, arguments
+        _, row, column, _, to = arguments
+        values = builder.load(_pointer(call, 0, row, column, line), align=4)
+        store = builder.store(values, _pointer(call, 3, to, column, line), align=64)
         hint = builder.module.add_metadata([ir.Constant(_WORD, 1)])
         store.set_metadata("nontemporal", hint)
         return context.get_dummy_value()

@@ -100,7 +100,6 @@ class Published:
     """The published results of a run directory."""
 
     def __init__(self, run: RunDirectory) -> None:
-        self._run = run
         self._top = run.folder
 
     def stage(self, run_id: str) -> Stage:
