@@ -1,11 +1,12 @@
 """Vector instructions that Numba does not generate from loops.
 
 Numba vectorises loops over neighbouring elements, but it does not transpose in
-registers or keep a vector in a register over a loop. These are written here with LLVM
-vectors of eight float32, which every processor supports in some form. Products and sums
-are rounded one by one in program order, with the same bits as simple loops. Also here:
-prefetching, which hides the latency of short rows at random addresses, and non-temporal
-stores, which avoid reading memory that is overwritten completely.
+registers, keep a vector in a register over a loop, or add to neighbouring elements at
+once outside of one. These are written here with LLVM vectors of eight float32 or four
+float64, which every processor supports in some form. Products and
+sums are rounded one by one in program order, with the same bits as simple loops. Also
+here: prefetching, which hides the latency of short rows at random addresses, and
+non-temporal stores, which avoid reading memory that is overwritten completely.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ __all__ = [
     "LANES",
     "LINE",
     "WIDTH",
+    "add_to_row",
     "fence",
     "prefetch",
     "stream_line",
@@ -136,6 +138,30 @@ def sum_nonzeros(
                 builder.store(builder.fadd(builder.load(total), product), total)
         for total, after in zip(totals, vectors(4, at), strict=True):
             builder.store(builder.load(total), after, align=4)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+_FOUR = ir.VectorType(ir.DoubleType(), 4)
+
+
+@intrinsic
+def add_to_row(typing: Any, table: Any, row: Any, first: Any, second: Any) -> Any:
+    """``table[row] += (first, second, 1, 0)``; rows are four contiguous float64."""
+    number = numba.types.float64
+    signature = numba.types.void(table, numba.types.intp, number, number)
+
+    def generate(context: Any, builder: Any, types: Any, arguments: Any) -> Any:
+        array, row, *values = arguments
+        index = row, ir.Constant(row.type, 0)
+        at = _element_at(context, builder, types.args[0], array, index)
+        at = builder.bitcast(at, _FOUR.as_pointer())
+        more = ir.Constant(_FOUR, [0.0, 0.0, 1.0, 0.0])
+        for place, value in enumerate(values):
+            more = builder.insert_element(more, value, _WORD(place))
+        total = builder.fadd(builder.load(at, align=8), more)
+        builder.store(total, at, align=8)
         return context.get_dummy_value()
 
     return signature, generate

@@ -27,6 +27,7 @@ from scipy.special import expit, softmax
 
 from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
 from xnq_dist.core.random_bits import GAMMA, mix
+from xnq_dist.core.simd import add_to_row
 from xnq_dist.readout.logistic import row_losses
 
 __all__ = [
@@ -264,13 +265,6 @@ def _draw(columns: Ints, count: int, state: NDArray[np.uint64]) -> None:
         columns[place], columns[other] = columns[other], columns[place]
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _add(total: Floats, slope: float, curve: float) -> None:
-    total[0] += slope
-    total[1] += curve
-    total[2] += 1.0
-
-
 @njit(cache=True, nogil=True, error_model="numpy")
 def _add_up(
     codes: NDArray[np.uint8],
@@ -286,9 +280,9 @@ def _add_up(
     one, two, three = histograms[0], histograms[1], histograms[2]
     for row in rows:
         slope, curve = slopes[row], curves[row]
-        _add(one[first[row]], slope, curve)
-        _add(two[second[row]], slope, curve)
-        _add(three[third[row]], slope, curve)
+        add_to_row(one, first[row], slope, curve)
+        add_to_row(two, second[row], slope, curve)
+        add_to_row(three, third[row], slope, curve)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -369,7 +363,7 @@ def grow(
     """
     max_leaves, count, fresh = len(value), 1, 0
     rows, aside, columns = used.copy(), used.copy(), np.arange(len(codes))
-    histograms, some = np.empty((TOGETHER, BINS, 3)), np.empty(TOGETHER, np.int64)
+    histograms, some = np.empty((TOGETHER, BINS, 4)), np.empty(TOGETHER, np.int64)
     sums, best = np.zeros((max_leaves, 2)), np.zeros((max_leaves, 4))
     # By leaf: its rows, and its best column.
     start, stop, by = np.zeros((3, max_leaves), np.int64)
