@@ -20,6 +20,7 @@ from tests.disks import NoSmallDisk, SmallDisk, mounted
 from xnq_dist import pipeline
 from xnq_dist.core.errors import (
     ConnectionLostError,
+    DamagedError,
     DoesNotFitError,
     InfrastructureError,
     InputError,
@@ -220,6 +221,13 @@ def test_error_of_a_worker_is_judged_by_its_causes(client, kind, expected):
         assert "again" in str(ended.value)
     else:
         assert place_of(ended.value) == "stage quantify of /the/run"
+
+
+def test_damage_behind_another_error_stays_damage():
+    damage = DamagedError("/r/graph", "values.npy", "is missing")
+    with pytest.raises(DamagedError) as ended, stage_errors("/r", "graph"):
+        raise ValueError("a library's own error") from damage
+    assert ended.value is damage
 
 
 def test_cancelled_futures_are_a_lost_connection(client):

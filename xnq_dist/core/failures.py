@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from xnq_dist.core.errors import (
     ConnectionLostError,
+    DamagedError,
     DoesNotFitError,
     InfrastructureError,
     InputError,
@@ -167,6 +168,8 @@ def explained(error: BaseException, folder: str, stage: str) -> XnqError | None:
     if isinstance(error, XnqError):
         return _disk_behind(error, folder, stage) or error
     for cause in causes(error):
+        if isinstance(cause, DamagedError):
+            return cause  # it names its file
         if isinstance(cause, XnqError):
             # A worker or a library raised another error because of this one.
             return type(cause)(f"{_named(cause, folder, stage)}: {cause}")

@@ -153,10 +153,9 @@ def add_to_row(typing: Any, table: Any, row: Any, first: Any, second: Any) -> An
     signature = numba.types.void(table, numba.types.intp, number, number)
 
     def generate(context: Any, builder: Any, types: Any, arguments: Any) -> Any:
-        array, row, *values = arguments
-        index = row, ir.Constant(row.type, 0)
-        at = _element_at(context, builder, types.args[0], array, index)
-        at = builder.bitcast(at, _FOUR.as_pointer())
+        _, row, *values = arguments
+        call = context, builder, types, arguments
+        at = _pointer(call, 0, row, ir.Constant(row.type, 0), _FOUR)
         more = ir.Constant(_FOUR, [0.0, 0.0, 1.0, 0.0])
         for place, value in enumerate(values):
             more = builder.insert_element(more, value, _WORD(place))
@@ -175,7 +174,7 @@ def prefetch(typing: Any, rows: Any, row: Any, at: Any) -> Any:
     def generate(context: Any, builder: Any, types: Any, arguments: Any) -> Any:
         byte = ir.IntType(8)
         call = context, builder, types, arguments
-        place = _pointer(call, 0, *arguments[1:], byte)
+        place = _pointer(call, 0, arguments[1], arguments[2], byte)
         takes = ir.FunctionType(ir.VoidType(), [byte.as_pointer(), _WORD, _WORD, _WORD])
         function = cgutils.get_or_insert_function(
             builder.module, takes, "llvm.prefetch.p0i8"
