@@ -20,8 +20,8 @@ from xnq_dist.graph.contents import (
     CONTENTS,
     node_aspects,
     read_table,
-    table_aspect,
 )
+from xnq_dist.graph.profile.headers import columns_of
 from xnq_dist.graph.tables import open_table
 
 COLUMNS = ColumnSettings(features="features")
@@ -31,7 +31,7 @@ def digests(folder, where, *names, columns=COLUMNS):
     table = open_table(where, "table")
     aspects = {
         **node_aspects(table, columns, place="town"),
-        "edges": table_aspect(table, "edges", columns),
+        "edges": columns_of("edges", columns, table),
     }
     chosen = {name: aspects[name] for name in names}
     return read_table(Folder.of(folder), table, lambda: (chosen, None), names)[0]
@@ -252,9 +252,9 @@ def reads(monkeypatch):
     read: list[str] = []
     real = contents._digests
 
-    def spied(table, aspects, observer):
+    def spied(table, *more):
         read.extend(Path(file).name for file in table.files)
-        return real(table, aspects, observer)
+        return real(table, *more)
 
     monkeypatch.setattr(contents, "_digests", spied)
     return read

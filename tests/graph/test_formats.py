@@ -16,10 +16,11 @@ from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.settings import ColumnSettings
 from xnq_dist.core.store import Folder
-from xnq_dist.graph.contents import node_aspects, read_table, table_aspect
+from xnq_dist.graph.contents import node_aspects, read_table
 from xnq_dist.graph.formats import csv_table
 from xnq_dist.graph.formats.text_types import kind_of
 from xnq_dist.graph.ids import NodeIds
+from xnq_dist.graph.profile.headers import columns_of
 from xnq_dist.graph.tables import open_table
 
 COLUMNS = ColumnSettings(features=["x", "y"])
@@ -185,7 +186,7 @@ def test_a_column_that_is_text_in_one_file_is_text_in_all(tmp_path):
     ] == [{"src": "1", "dst": 2}, {"src": "x", "dst": 3}]
     edges = pa.table({"src": ["1", "x"], "dst": [2, 3]})
     pq.write_table(edges, tmp_path / "e.parquet")
-    aspects = {"edges": table_aspect(table, "edges", ColumnSettings())}
+    aspects = {"edges": columns_of("edges", ColumnSettings(), table)}
     found = [
         read_table(
             None, open_table(tmp_path / name, "edge table"), lambda: (aspects, None)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from typing import Any, Protocol
 
 from xnq_dist.core.errors import DamagedError, InputError
@@ -28,7 +28,7 @@ from xnq_dist.graph.locations import state_of
 from xnq_dist.graph.profile.headers import PLACE, columns_of, feature_columns
 from xnq_dist.graph.tables import Batch, Table
 
-__all__ = ["Aspect", "Observer", "node_aspects", "read_table", "table_aspect"]
+__all__ = ["Aspects", "Observer", "node_aspects", "read_table"]
 
 log = logging.getLogger(__name__)
 
@@ -44,14 +44,8 @@ Digests = dict[str, dict[str, Any]]
 """By aspect: ``rows`` and ``digest``. Stages record them among their inputs."""
 
 
-@dataclass(frozen=True)
-class Aspect:
-    """Columns of a table that are digested together."""
-
-    columns: tuple[tuple[str, str], ...]
-    """Setting and name of each column."""
-    missing: Missing = ()
-    """Labels that count as no value: `labels.missing`."""
+Aspects = Mapping[str, Sequence[tuple[str, str]]]
+"""Columns of a table that are digested together: setting and name of each."""
 
 
 class Observer(Protocol):
@@ -64,46 +58,33 @@ class Observer(Protocol):
         """What was counted, as JSON values."""
 
 
-def table_aspect(
-    table: Table, what: str, columns: ColumnSettings, missing: Missing = ()
-) -> Aspect:
-    """The digested columns of a table of edges, memberships or labels."""
-    return Aspect(tuple(columns_of(what, columns, table)), missing)
-
-
-def node_aspects(
-    table: Table, columns: ColumnSettings, missing: Missing = "auto", place: str = ""
-) -> dict[str, Aspect]:
+def node_aspects(table: Table, columns: ColumnSettings, place: str = "") -> Aspects:
     """The digested columns of a node table.
 
     Parameters
     ----------
     columns
         After `chosen_columns`.
-    missing
-        `labels.missing`.
     place
         Column of communities; empty: there is none.
     """
     node, features = ("columns.node_id", columns.node_id), feature_columns(columns)
-    aspects = {
-        "nodes": Aspect((node,)),
-        "labels": table_aspect(table, "labels", columns, missing),
-    }
+    aspects = {"nodes": [node], "labels": columns_of("labels", columns, table)}
     for name in ("features", "scores"):
         chosen = [pair for pair in features if pair[0] == f"columns.{name}"]
         if chosen or name == "features":
-            aspects[name] = Aspect((node, *chosen))
+            aspects[name] = [node, *chosen]
     if place:
-        aspects["communities"] = Aspect((node, (PLACE, place)))
+        aspects["communities"] = [node, (PLACE, place)]
     return aspects
 
 
 def read_table(
     folder: Folder | None,
     table: Table,
-    make: Callable[[], tuple[Mapping[str, Aspect], Observer | None]],
+    make: Callable[[], tuple[Aspects, Observer | None]],
     about: Sequence[Any] = (),
+    missing: Missing = "auto",
 ) -> tuple[Digests, dict[str, Any]]:
     """The digest of each aspect of a table, and its ``columns`` and other facts.
 
@@ -115,6 +96,8 @@ def read_table(
         Makes the aspects and the observer.
     about
         What these depend on besides the table.
+    missing
+        Labels that count as no value: `labels.missing`.
 
     Raises
     ------
@@ -123,13 +106,13 @@ def read_table(
     """
     began, states = time.time_ns(), _states(table)
     how = table.filesystem.type_name, table.files, astuple(table.reading)
-    key = fingerprint(FORMAT, *how, *about)
+    key = fingerprint(FORMAT, *how, missing, *about)
     kept = {} if folder is None else _read_cache(folder)
     entry = kept.pop(key, None)
     if entry and states and entry["states"] == states:
         return entry["digests"], entry["facts"]
     aspects, observer = make()
-    digests = _digests(table, aspects, observer)
+    digests = _digests(table, aspects, observer, missing)
     facts = {} if observer is None else observer.facts()
     # The types of text columns are those of all values that were read.
     schema = table.settle(()).schemas[table.files[0]]
@@ -178,12 +161,12 @@ def _newest(states: list[list[Any]]) -> int:
 
 
 def _digests(
-    table: Table, aspects: Mapping[str, Aspect], observer: Observer | None
+    table: Table, aspects: Aspects, observer: Observer | None, missing: Missing
 ) -> Digests:
     """The digests of a table, which is read once."""
     from xnq_dist.graph.digesting import batch_total
 
-    pairs = [pair for aspect in aspects.values() for pair in aspect.columns]
+    pairs = [pair for columns in aspects.values() for pair in columns]
     table.require(pairs)
     names = list(dict.fromkeys(name for _, name in pairs))
     found = {name: [0, 0] for name in aspects}
@@ -191,8 +174,8 @@ def _digests(
     for batch in ahead(table.batches(names, 1 << 16)):
         if observer is not None:
             observer.add(batch)  # checks the values
-        for name, aspect in aspects.items():
-            pair = zip(found[name], batch_total(batch, *astuple(aspect)), strict=True)
+        for name, columns in aspects.items():
+            pair = zip(found[name], batch_total(batch, columns, missing), strict=True)
             found[name] = [one + other for one, other in pair]
     return {
         name: {"rows": rows, "digest": f"{total % (1 << 64):016x}"}

@@ -42,8 +42,8 @@ def batch_total(
 ) -> tuple[int, int]:
     """Rows of a batch in the digest, and the sum of their hashes.
 
-    Rows without a label, or a name in a column of communities, are left out. The
-    parameters are the fields of an `Aspect`.
+    Rows without a label, or a name in a column of communities, are left out. `columns`
+    has the setting and the name of each; `missing`: `labels.missing`.
     """
     for setting, name in columns:
         if setting in ("columns.label", PLACE):

@@ -18,15 +18,14 @@ from xnq_dist.core.inputs import choose_source
 from xnq_dist.core.settings import TITLES, Settings
 from xnq_dist.core.store import Folder
 from xnq_dist.graph.contents import (
-    Aspect,
+    Aspects,
     Digests,
     Observer,
     node_aspects,
     read_table,
-    table_aspect,
 )
 from xnq_dist.graph.feature_types import chosen_columns
-from xnq_dist.graph.profile.headers import feature_columns
+from xnq_dist.graph.profile.headers import columns_of, feature_columns
 from xnq_dist.graph.tables import Sources, Table, ids_of, open_table
 from xnq_dist.graph.values import of_one_type
 
@@ -52,7 +51,7 @@ PROFILE = "_profile.json"
 SHOWN = 20
 """Classes in the line of the labels."""
 
-Made = tuple[dict[str, Aspect], Observer]
+Made = tuple[Aspects, Observer]
 
 
 @dataclass(frozen=True)
@@ -98,11 +97,11 @@ def answer_digests(
     name = "memberships" if source == "given" else "nodes"
     table = sources.table(name, settings.input)
     if source == "given":
-        aspect = table_aspect(table, "memberships", columns)
+        aspect: Any = columns_of("memberships", columns, table)
     else:
         place = source.removeprefix("column:")
         aspect = node_aspects(table, columns, place=place)["communities"]
-    about = source, aspect.columns
+    about = source, aspect
     return read_table(folder, table, lambda: ({"memberships": aspect}, None), about)[0]
 
 
@@ -230,8 +229,7 @@ class TableReader:
             chosen, place = chosen_columns(table, settings), ""
             if settings.communities.startswith("column:"):
                 place = settings.communities.removeprefix("column:")
-            missing = settings.labels.missing
-            aspects = node_aspects(table, chosen, missing, place)
+            aspects = node_aspects(table, chosen, place)
             named = [name for _, name in feature_columns(chosen)]
             # Types that cannot be features are refused before values are read.
             settled = table.settle(named)
@@ -257,9 +255,8 @@ class TableReader:
         def make() -> Made:
             from xnq_dist.graph.profile.matching import NodeObserver
 
-            missing = settings.labels.missing
-            aspect = table_aspect(table, "labels", settings.columns, missing)
-            return {"labels": aspect}, NodeObserver(settings, table)
+            columns = columns_of("labels", settings.columns, table)
+            return {"labels": columns}, NodeObserver(settings, table)
 
         return self._read("labels", table, make)
 
@@ -272,10 +269,10 @@ class TableReader:
         def make() -> Made:
             from xnq_dist.graph.profile.matching import MatchObserver
 
-            aspect = table_aspect(table, name, columns)
-            weighted = "columns.weight" in dict(aspect.columns)
+            pairs = columns_of(name, columns, table)
+            weighted = "columns.weight" in dict(pairs)
             observer = MatchObserver(columns, ends, weighted, self._node_ids())
-            return {name: aspect}, observer
+            return {name: pairs}, observer
 
         return self._read(name, table, make)
 
@@ -293,9 +290,9 @@ class TableReader:
     def _read(self, name: str, table: Table, make: Any) -> Digests:
         """Read a table unless nothing changed; return its digests."""
         settings = self._settings
-        used = settings.columns.model_dump(), settings.labels.missing
-        about = name, self._node_digest, *used, settings.communities
-        digests, facts = read_table(self._folder, table, make, about)
+        used = settings.columns.model_dump(), settings.communities
+        about, missing = (name, self._node_digest, *used), settings.labels.missing
+        digests, facts = read_table(self._folder, table, make, about, missing)
         rows = digests[name]["rows"]
         if not rows and name != "labels":
             raise table.no_rows()
