@@ -8,7 +8,6 @@ measure the error in groups without labels.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -76,11 +75,10 @@ def group_folds(groups: Ints32, known: Bools, count: int) -> Ints32:
     """
     number = np.bincount(groups[known], minlength=int(groups.max(initial=0)) + 1)
     folds = (np.arange(len(number)) % count).astype(np.int32)
-    emptiest = [(0, fold) for fold in range(count)]
+    labels = np.zeros(count)
     for group in np.argsort(-number, kind="stable")[: np.count_nonzero(number)]:
-        labels, fold = emptiest[0]
-        folds[group] = fold
-        heapq.heapreplace(emptiest, (labels + int(number[group]), fold))
+        folds[group] = np.argmin(labels)
+        labels[folds[group]] += number[group]
     return folds
 
 
