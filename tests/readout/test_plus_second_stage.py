@@ -75,8 +75,7 @@ def test_noise_is_shrunk_to_the_prior():
 def test_held_out_scores_are_those_of_the_folds_own_models(classes, provided):
     rows = replace(sample("crossed", classes=classes), provided=provided)
     stage, held, facts = fitted(rows, classes)
-    trees = {kind: each._asdict() for kind, each in stage.trees.items()}
-    again = SecondStage.of(nested(flat({**vars(stage), "trees": trees})))
+    again = SecondStage(**nested(flat(vars(stage))))
     for fold in range(FOLDS):
         own = rows.folds == fold
         arguments = rows.scores[own], rows.z[own, fold].copy(), rows.x[own], fold

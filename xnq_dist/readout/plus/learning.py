@@ -28,6 +28,7 @@ from xnq_dist.readout.plus.plus_model import SavedPlus, partition_logits
 from xnq_dist.readout.plus.second_stage import KINDS, SecondRows, conclude, fit_kind
 from xnq_dist.readout.plus.trees import BoostedTrees
 from xnq_dist.readout.plus.variants import node_folds
+from xnq_dist.readout.saved import flat
 from xnq_dist.readout.work import Embedded, Fitted, ReadoutWork, to_fit
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ def _finish(
     if "gain_of_scores" in facts:
         gain = facts.pop("gain_of_scores")
         facts["scores"] = {"columns": settings.columns.scores, "gain": gain}
-    return attempt.write_arrays("readout", **saved.arrays()), facts
+    return attempt.write_arrays("readout", **flat(vars(saved))), facts
 
 
 def plus_scores(

@@ -18,7 +18,7 @@ C. Genest, J. V. Zidek, "Combining probability distributions", Statistical Scien
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,7 @@ from xnq_dist.readout.logistic import (
     decision,
     fit_jobs,
     row_losses,
+    stacked,
 )
 from xnq_dist.readout.objective import Rows
 from xnq_dist.readout.plus.first_stage import columns_of
@@ -152,8 +153,6 @@ class SecondStage:
     """Coefficients of the logistic regressions, shape (K, C, D)."""
     intercept: Floats
     """Shape (K, C)."""
-    trees: dict[str, BoostedTrees]
-    """By kind, with a first axis for the folds."""
     priors: Floats
     """Class shares of the labels without each fold, shape (K, C)."""
     blocks: Sequence[int]
@@ -164,13 +163,8 @@ class SecondStage:
     """Coefficients of regressions of another model's scores, shape (K, C, S)."""
     scores_intercept: Floats
     """Shape (K, C)."""
-
-    @classmethod
-    def of(cls, arrays: dict[str, Any]) -> SecondStage:
-        """Construct from its nested arrays (`saved.nested`)."""
-        trees = arrays.get("trees", {})
-        named = {kind: BoostedTrees(**each) for kind, each in trees.items()}
-        return cls(**{**arrays, "trees": named})
+    trees: Mapping[str, Mapping[str, NDArray[Any]]] = field(default_factory=dict)
+    """Fields of `BoostedTrees` by kind, with a first axis for the folds."""
 
     def components(
         self, scores: Floats, z: Floats, x: NDArray[Any], fold: int
@@ -186,7 +180,7 @@ class SecondStage:
             log_softmax(decision(linear, z), axis=1),
         ]
         for kind, trees in self.trees.items():
-            of_fold = BoostedTrees(*(each[fold] for each in trees))
+            of_fold = BoostedTrees(**{name: each[fold] for name, each in trees.items()})
             inputs = tree_inputs(self.blocks, kind, z, x)
             logs.append(log_softmax(boosted_logits(of_fold, inputs), axis=1))
         if provided := self.scores_coef.shape[2]:
@@ -252,15 +246,9 @@ def conclude(
     alone = np.zeros((rows.count, n_classes, 0)), np.zeros((rows.count, n_classes))
     if rows.provided:
         provided = slice(-rows.provided, None)
-        alone = _stacked(fit_linear(rows, n_classes, threads, provided, [1.0]))
-    stage = SecondStage(
-        *_stacked(linear),
-        trees,
-        priors,
-        rows.blocks,
-        np.full(len(names), 1.0 / len(names)),
-        *alone,
-    )
+        alone = stacked(fit_linear(rows, n_classes, threads, provided, [1.0]))
+    equal = np.full(len(names), 1.0 / len(names))
+    stage = SecondStage(*stacked(linear), priors, rows.blocks, equal, *alone, trees)
     parts = np.empty((len(names), len(rows.labels), n_classes))
     for fold in range(rows.count):
         held = rows.folds == fold
@@ -281,23 +269,21 @@ def conclude(
     return replace(stage, weights=weights), pooled(parts, weights), facts
 
 
-def _truncated(folds: Sequence[tuple[BoostedTrees, Floats]]) -> BoostedTrees:
+def _truncated(
+    folds: Sequence[tuple[BoostedTrees, Floats]],
+) -> dict[str, NDArray[Any]]:
     """Trees of every fold, with the rounds of the lowest loss of all held rows."""
     common = min(len(losses) for _, losses in folds)
     total = np.sum([losses[:common] for _, losses in folds], axis=0)
     turns = int(np.argmin(total[1:])) + 1
     each = [model.truncated(turns) for model, _ in folds]
-    return BoostedTrees(*map(np.stack, zip(*each, strict=True)))
-
-
-def _stacked(models: Sequence[LinearModel]) -> tuple[Floats, Floats]:
-    coef = np.stack([model.coef for model in models])
-    return coef, np.stack([model.intercept for model in models])
+    fields = map(np.stack, zip(*each, strict=True))
+    return dict(zip(BoostedTrees._fields, fields, strict=True))
 
 
 def _gain(
     rows: SecondRows, logs: Floats, without: Sequence[LinearModel]
-) -> dict[str, float]:
+) -> dict[str, float] | None:
     """Reduction of the held-out log-loss by another model's scores, as `skill`.
 
     `logs` are log-probabilities by the regressions of all columns; `without` are those
@@ -310,8 +296,7 @@ def _gain(
         before[held] = row_losses(decision(model, z), rows.labels[held])
     losses = row_losses(logs, rows.labels), before
     weights = np.ones(len(before)) if rows.weights is None else rows.weights
-    of_rows = (each * weights / weights.mean() for each in losses)
-    return skill(*of_rows) or dict.fromkeys(("value", "lower", "upper"), 0.0)
+    return skill(*(each * weights / weights.mean() for each in losses))
 
 
 def standardised(
@@ -338,24 +323,24 @@ def pooled(scores: Iterable[Floats], weights: Floats) -> Floats:
 
 
 def pool_weights(
-    stacked: Floats, labels: Ints32, row_weights: Floats | None = None
+    logs: Floats, labels: Ints32, row_weights: Floats | None = None
 ) -> Floats:
     """Find the weights with the lowest log-loss on held-out rows, shape (M,).
 
-    `stacked` are log-probabilities by each model, shape (M, n, C).
+    `logs` are log-probabilities by each model, shape (M, n, C).
     """
-    count, rows = len(stacked), len(labels)
-    taken = stacked[:, np.arange(rows), labels]
+    count, rows = len(logs), len(labels)
+    taken = logs[:, np.arange(rows), labels]
     each = np.ones(rows) if row_weights is None else row_weights
     reached = (taken * each).sum(axis=1)
 
     def objective(point: Floats) -> tuple[float, Floats]:
         weights = softmax(point)
-        total = np.tensordot(weights, stacked, axes=1)
+        total = np.tensordot(weights, logs, axes=1)
         top = np.logaddexp.reduce(total, axis=1)
         shares = np.exp(total - top[:, None])
         loss = float((each * (top - weights @ taken)).sum())
-        slope = np.einsum("nc,mnc->m", shares * each[:, None], stacked) - reached
+        slope = np.einsum("nc,mnc->m", shares * each[:, None], logs) - reached
         # Penalty: Kullback-Leibler divergence of equal weights from these.
         loss -= PULL * float(np.log(weights).mean())
         slope -= PULL / (count * weights)
