@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from tests.conftest import write_graph
 from xnq_dist.core.progress import silent
 from xnq_dist.graph.tables import Sources
-from xnq_dist.readout.calibration import Calibration
 from xnq_dist.readout.fit import fit_rows, held_out_logits
 from xnq_dist.readout.folds import plan_folds
 from xnq_dist.readout.objective import Rows
@@ -65,7 +64,7 @@ def fit_readout_arrays(
         folds=folds,
         model=models[-1],
         logits=logits,
-        calibration=Calibration(**saved["calibration"]),
+        calibration=saved["calibration"],
         saved=saved,
         facts=facts,
     )
