@@ -249,6 +249,7 @@ def test_flipping_a_label_leaves_the_models_of_its_own_fold(
             thread_client,
             Embedded.of(run, settings),
             shown,
+            np.ones(len(shown)),
             run.stage("labels").manifest().facts["classes"],
             settings,
             stage.begin(),

@@ -91,16 +91,17 @@ def fit_readout(
         attempt = stage.begin()
         groups = node_groups(source.graph, source.manifest, settings)
         used, roles = _used(run.stage("labels"), labels)
+        weights = load_label_weights(run.stage("labels"), labels)
         work = ReadoutWork(
             client,
             source,
             used,
+            np.ones(len(used)) if weights is None else weights,
             labels.facts["classes"],
             settings,
             attempt,
             progress,
             roles=roles,
-            weights=load_label_weights(run.stage("labels"), labels),
             groups=groups.links[0],
         )
         files, facts = METHODS.module_of(settings.method).fit(work)

@@ -108,6 +108,8 @@ class ReadoutWork:
     source: Embedded
     labels: Ints32
     """Class codes by canonical index, -1 for labels that are not used, shape (N,)."""
+    weights: Floats
+    """Inclusion weights of the labels by canonical index, shape (N,)."""
     classes: Sequence[Any]
     """The classes in the order of their codes."""
     settings: Settings
@@ -116,8 +118,6 @@ class ReadoutWork:
     progress: Progress = silent
     roles: NDArray[np.int8] | None = None
     """0 train, 1 calibration by canonical index; None: labels have no roles."""
-    weights: Floats | None = None
-    """Inclusion weights of the labels by canonical index; None: all equal."""
     groups: Ints32 | None = None
     """Groups of the graph's nodes, for the errors that posteriors share."""
 

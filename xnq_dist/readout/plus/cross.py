@@ -123,8 +123,7 @@ class CrossFit:
         grid. Label features of all nodes are written if `complete`.
         """
         index, variants = folding.fitted, Variants(work.settings.readout.folds)
-        weights = None if work.weights is None else work.weights[index]
-        known = work.labels[index], folding.fold_of(index), weights
+        known = work.labels[index], folding.fold_of(index), work.weights[index]
         tasks = [
             work.submit(
                 *(fit_block, x, *known, len(work.classes), columns, grid),
@@ -169,9 +168,8 @@ def _written(
     first = FirstStage.of(work.source.blocks, models)
     record = folding.attempt.write_arrays("models", **flat(vars(first)))
     shown = np.flatnonzero(work.labels >= 0)
-    weights = None if work.weights is None else work.weights[shown]
-    known = work.labels[shown], folding.fold_of(shown)
-    priors = class_priors(*known, len(work.classes), variants, weights)
+    known = work.labels[shown], folding.fold_of(shown), work.weights[shown]
+    priors = class_priors(*known, len(work.classes), variants)
     where = Stage(folding.attempt.folder, "readout")
     return Around(work.parts, where, labels, record, priors, variants)
 
@@ -180,7 +178,7 @@ def _second_rows(
     x: NDArray[Any],
     labels: Ints32,
     folds: Ints32,
-    weights: Floats | None,
+    weights: Floats,
     records: Sequence[FileRecord],
     at: Sequence[Ints],
     around: Around,

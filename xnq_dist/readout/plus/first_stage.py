@@ -51,10 +51,6 @@ class FirstStage:
         coef, shifts = zip(*map(stacked, models), strict=True)
         return cls(blocks, np.concatenate(coef, axis=2), np.stack(shifts, axis=1))
 
-    def single(self, folds: int) -> FirstStage:
-        """Return the variants that hide a single fold."""
-        return FirstStage(self.blocks, self.coef[:folds], self.intercept[:folds])
-
     def scores(self, x: NDArray[Any]) -> Floats:
         """Return log-probabilities of rows, shape (n, V, B, C)."""
         count, classes, _ = self.coef.shape
@@ -94,7 +90,7 @@ def block_rows(
     x: NDArray[Any],
     labels: Ints32,
     folds: Ints32,
-    weights: Floats | None,
+    weights: Floats,
     n_classes: int,
     columns: slice,
 ) -> Rows:
@@ -119,7 +115,7 @@ def fit_block(
     x: NDArray[Any],
     labels: Ints32,
     folds: Ints32,
-    weights: Floats | None,
+    weights: Floats,
     n_classes: int,
     columns: slice,
     grid: Sequence[float],

@@ -45,7 +45,7 @@ HOPS = 2
 SMOOTHING = 10.0
 """Pseudo-counts of the prior of class shares among labelled neighbours."""
 BLOCK = 1 << 15
-"""Rows whose means and features are computed at a time."""
+"""Rows whose features are computed at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,12 +123,10 @@ class Around:
         weighted, with one pseudo-neighbour at the prior.
         """
         _, posteriors = self.split(sums)
-        for first in range(0, len(sums), BLOCK):
-            block = posteriors[first : first + BLOCK]
-            total = self.by_variant(block)
-            total += self.priors[:, 1:].astype(np.float32)
-            total /= block[:, -1:, None] + 1
-            block[:, -1] = 1.0
+        total = self.by_variant(posteriors)
+        total += self.priors[:, 1:].astype(np.float32)
+        total /= posteriors[:, -1:, None] + 1
+        posteriors[:, -1] = 1.0
         return sums
 
     def features(

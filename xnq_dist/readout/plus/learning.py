@@ -22,7 +22,7 @@ from xnq_dist.readout.calibration import fit_calibration
 from xnq_dist.readout.diagnostics import quality
 from xnq_dist.readout.folds import check_counts
 from xnq_dist.readout.plus.cross import CrossFit, Folding, group_folding
-from xnq_dist.readout.plus.first_stage import GRID
+from xnq_dist.readout.plus.first_stage import GRID, FirstStage
 from xnq_dist.readout.plus.label_features import Around
 from xnq_dist.readout.plus.plus_model import SavedPlus, partition_logits
 from xnq_dist.readout.plus.second_stage import KINDS, SecondRows, conclude, fit_kind
@@ -77,10 +77,8 @@ def fit(work: ReadoutWork) -> Fitted:
     counts = np.bincount(labels[shown], minlength=len(classes))
     check_counts(counts, 2, classes)
     weighed = counts.astype(np.float64)
-    if work.weights is not None:
-        weights = scaled_weights(work.weights, shown)
-        np.add.at(weighed, labels[shown], weights[shown] - 1.0)
-        work = replace(work, weights=weights)
+    work = replace(work, weights=scaled_weights(work.weights, shown))
+    np.add.at(weighed, labels[shown], work.weights[shown] - 1.0)
     index, readout = to_fit(labels, sum(work.source.blocks), settings), settings.readout
     fold_of = partial(node_folds, folds=readout.folds, seed=settings.seed)
     grids = [GRID if readout.C == "select" else (readout.C,)] * len(work.source.blocks)
@@ -100,7 +98,7 @@ def fit(work: ReadoutWork) -> Fitted:
     if len(index) >= MIN_FOR_TREES:
         trees = {
             kind: [
-                work.submit(fit_kind, crossed.rows, len(classes), kind, fold)
+                work.submit(fit_kind, crossed.rows, kind, fold)
                 for fold in range(readout.folds)
             ]
             for kind in KINDS
@@ -139,7 +137,7 @@ def _write_held(
 ) -> FileRecord:
     """Write the canonical `index` of labelled nodes and their `posterior`; one task."""
     priors = around.priors[: rows.count]
-    _, held, _ = conclude(rows, priors.shape[1], {}, priors, threads)
+    _, held, _ = conclude(rows, {}, priors, threads)
     fitted = fit_calibration(calibration, held, rows.labels, PRIOR_ROWS, rows.weights)
     posterior = fitted.apply(held)
     return attempt.write_arrays("held", index=index, posterior=posterior)
@@ -155,8 +153,11 @@ def _finish(
     attempt: Attempt,
 ) -> tuple[FileRecord, dict[str, Any]]:
     """Fit second stage, pool and calibration; return the readout's file and facts."""
-    first, priors = around.first_stage().single(rows.count), around.priors[: rows.count]
-    second, held, facts = conclude(rows, priors.shape[1], trees, priors, threads)
+    # The variants that hide a single fold.
+    first, single = around.first_stage(), slice(rows.count)
+    first = FirstStage(first.blocks, first.coef[single], first.intercept[single])
+    priors = around.priors[single]
+    second, held, facts = conclude(rows, trees, priors, threads)
     kind = settings.readout.calibration
     calibration = fit_calibration(kind, held, rows.labels, PRIOR_ROWS, rows.weights)
     saved = SavedPlus(first, second, calibration, index, settings.seed)
@@ -189,9 +190,8 @@ def plus_scores(
     fields of `ReadoutWork`, and errors are those of `fit`; files of `attempt` can be
     deleted afterwards. The client holds N x C float32.
     """
-    work = ReadoutWork(
-        client, source, labels, classes, settings, attempt, groups=groups
-    )
+    known = labels, np.ones(len(labels)), classes
+    work = ReadoutWork(client, source, *known, settings, attempt, groups=groups)
     (readout, *files), facts = fit(work)
     where, count = Stage(attempt.folder, "readout"), len(work.parts)
     tasks = [

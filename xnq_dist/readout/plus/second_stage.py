@@ -97,8 +97,8 @@ class SecondRows:
     scores: Floats
     """Log-probabilities by the blocks of the first stage, the row's own fold hidden,
     shape (n, B, C)."""
-    weights: Floats | None = None
-    """Weights of the labels, shape (n,); None: 1 each."""
+    weights: Floats
+    """Weights of the labels, shape (n,)."""
     provided: int = 0
     """Number of the last columns of `z` that are scores of another model."""
 
@@ -106,6 +106,11 @@ class SecondRows:
     def count(self) -> int:
         """Number of folds."""
         return int(self.z.shape[1])
+
+    @property
+    def classes(self) -> int:
+        """Number of classes."""
+        return int(self.scores.shape[2])
 
 
 def tree_columns(blocks: Sequence[int], kind: str) -> Ints:
@@ -196,24 +201,22 @@ class SecondStage:
         return pooled(self.components(scores, z, x, fold), self.weights)
 
 
-def fit_kind(
-    rows: SecondRows, n_classes: int, kind: str, fold: int
-) -> tuple[BoostedTrees, Floats]:
+def fit_kind(rows: SecondRows, kind: str, fold: int) -> tuple[BoostedTrees, Floats]:
     """Fit trees of one kind to the rows of the other folds; run as one task."""
     inputs = tree_inputs(rows.blocks, kind, rows.z[:, fold], rows.x)
     held = rows.folds == fold
-    return fit_trees(inputs, rows.labels, n_classes, KINDS[kind], held, rows.weights)
+    known = rows.labels, rows.weights, rows.classes
+    return fit_trees(inputs, *known, KINDS[kind], held)
 
 
 def fit_linear(
     rows: SecondRows,
-    n_classes: int,
     threads: int = 1,
     columns: slice = slice(None),
     grid: Sequence[float] = GRID,
 ) -> Sequence[LinearModel]:
     """Choose C, and fit logistic regressions of columns of `z` without each fold."""
-    ready = [standardised(rows, n_classes, k, columns) for k in range(rows.count)]
+    ready = [standardised(rows, k, columns) for k in range(rows.count)]
 
     def fit_one(job: FitJob) -> LinearModel:
         (model,) = fit_jobs(ready[job.hidden[0]], [job])
@@ -227,7 +230,6 @@ def fit_linear(
 
 def conclude(
     rows: SecondRows,
-    n_classes: int,
     fits: Mapping[str, Sequence[tuple[BoostedTrees, Floats]]],
     priors: Floats,
     threads: int = 1,
@@ -237,19 +239,19 @@ def conclude(
     `fits` are by kind, one for each fold; priors have the shape (K, C). Returns the
     second stage, held-out log-probabilities of the rows, and facts.
     """
-    linear = fit_linear(rows, n_classes, threads)
+    linear = fit_linear(rows, threads)
     trees = {kind: _truncated(folds) for kind, folds in fits.items()}
     names = ["prior", "logistic", *trees]
     names += ["scores"] if rows.provided else []
     if len(rows.labels) < FEW:
         names += [f"block {at}" for at in range(rows.scores.shape[1])]
-    alone = np.zeros((rows.count, n_classes, 0)), np.zeros((rows.count, n_classes))
+    alone = np.zeros((*priors.shape, 0)), np.zeros(priors.shape)
     if rows.provided:
         provided = slice(-rows.provided, None)
-        alone = stacked(fit_linear(rows, n_classes, threads, provided, [1.0]))
+        alone = stacked(fit_linear(rows, threads, provided, [1.0]))
     equal = np.full(len(names), 1.0 / len(names))
     stage = SecondStage(*stacked(linear), priors, rows.blocks, equal, *alone, trees)
-    parts = np.empty((len(names), len(rows.labels), n_classes))
+    parts = np.empty((len(names), len(rows.labels), rows.classes))
     for fold in range(rows.count):
         held = rows.folds == fold
         z = np.ascontiguousarray(rows.z[held, fold])
@@ -264,7 +266,7 @@ def conclude(
     }
     if rows.provided:
         C, others = linear[0].strength, slice(-rows.provided)
-        without = fit_linear(rows, n_classes, threads, others, [C])
+        without = fit_linear(rows, threads, others, [C])
         facts["gain_of_scores"] = _gain(rows, parts[1], without)
     return replace(stage, weights=weights), pooled(parts, weights), facts
 
@@ -295,13 +297,11 @@ def _gain(
         z = np.ascontiguousarray(rows.z[held, fold, : -rows.provided])
         before[held] = row_losses(decision(model, z), rows.labels[held])
     losses = row_losses(logs, rows.labels), before
-    weights = np.ones(len(before)) if rows.weights is None else rows.weights
+    weights = rows.weights
     return skill(*(each * weights / weights.mean() for each in losses))
 
 
-def standardised(
-    rows: SecondRows, n_classes: int, fold: int, columns: slice = slice(None)
-) -> Rows:
+def standardised(rows: SecondRows, fold: int, columns: slice = slice(None)) -> Rows:
     """Rows for the models without a fold, penalised by the columns' variances.
 
     `columns`: the columns of `z` that are used.
@@ -309,7 +309,7 @@ def standardised(
     z, used = rows.z[:, fold, columns], rows.folds != fold
     spread = z[used].std(axis=0) if used.any() else np.ones(z.shape[1])
     spread[spread < 1e-9] = 1.0  # constant columns
-    fields = z, rows.labels, rows.folds, n_classes, rows.weights
+    fields = z, rows.labels, rows.folds, rows.classes, rows.weights
     smooth = Rows.of(*fields, smooth=True)
     return replace(smooth, penalty=spread**2, tolerance=STACKED)
 
@@ -322,16 +322,14 @@ def pooled(scores: Iterable[Floats], weights: Floats) -> Floats:
     return np.asarray(log_softmax(total, axis=1), np.float64)
 
 
-def pool_weights(
-    logs: Floats, labels: Ints32, row_weights: Floats | None = None
-) -> Floats:
+def pool_weights(logs: Floats, labels: Ints32, each: Floats) -> Floats:
     """Find the weights with the lowest log-loss on held-out rows, shape (M,).
 
+    `each` are the weights of the rows.
     `logs` are log-probabilities by each model, shape (M, n, C).
     """
     count, rows = len(logs), len(labels)
     taken = logs[:, np.arange(rows), labels]
-    each = np.ones(rows) if row_weights is None else row_weights
     reached = (taken * each).sum(axis=1)
 
     def objective(point: Floats) -> tuple[float, Floats]:
