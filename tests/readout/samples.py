@@ -56,8 +56,9 @@ def fit_readout_arrays(
 ) -> SimpleNamespace:
     """Fit, select C, calibrate: rows in memory, nothing in files."""
     index = np.arange(len(labels)) if index is None else index
-    folds = plan_folds(labels, roles, n_classes, settings.folds, seed)
-    rows, names = Rows.of(x, labels, folds, n_classes), list(range(n_classes))
+    names = list(range(n_classes))
+    folds = plan_folds(labels, roles, names, settings.folds, seed)
+    rows = Rows.of(x, labels, folds, n_classes)
     saved, facts = fit_rows(x, index, labels, roles, folds, names, settings)
     models, logits = held_out_logits(rows, settings)
     return SimpleNamespace(

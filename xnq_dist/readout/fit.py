@@ -39,8 +39,7 @@ def fit_logistic(work: ReadoutWork) -> Fitted:
     index = to_fit(work.labels, int(work.source.embedded.facts["dim"]), settings)
     labels = work.labels[index]
     roles = None if work.roles is None else work.roles[index]
-    folds = settings.readout.folds
-    plan = plan_folds(labels, roles, len(classes), folds, settings.seed, classes)
+    plan = plan_folds(labels, roles, classes, settings.readout.folds, settings.seed)
     known = work.gather(index), index, labels, roles, plan, classes
     task = work.submit(fit_rows, *known, settings.readout, work.threads)
     saved, facts = result(work.client, task)

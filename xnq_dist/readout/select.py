@@ -157,9 +157,7 @@ def _search(
         labels[load_roles(run.stage("labels"), known) != ROLES.index("train")] = -1
     index = to_fit(labels, min(reservoir.dim, UNITS), settings)
     fitted = labels[index]
-    folds = plan_folds(
-        *(fitted, None, len(classes), settings.readout.folds, settings.seed, classes)
-    )
+    folds = plan_folds(fitted, None, classes, settings.readout.folds, settings.seed)
     rows, places = located(node_index(graph, manifest), index)
     threads = min(workers(client).values(), default=1)
     recurrent, inputs_tried = candidates(settings)

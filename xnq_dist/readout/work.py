@@ -170,10 +170,9 @@ def to_fit(labels: Ints32, width: int, settings: Settings) -> Ints:
         When there is no room for `MIN_ROWS` of them.
     """
     labelled = np.flatnonzero(labels >= 0)
-    memory, row = settings.readout.memory_bytes, VALUE_BYTES * width
-    least = min(len(labelled), MIN_ROWS)
-    if memory < row * least:
-        need = row * least
+    memory, least = settings.readout.memory_bytes, min(len(labelled), MIN_ROWS)
+    need = VALUE_BYTES * width * least
+    if memory < need:
         raise DoesNotFitError(
             f"the embeddings of {least:,} labelled nodes ({width} columns) need "
             f"{need / 2**20:.3g} MiB but readout.memory is {memory / 2**20:.3g} MiB: "
