@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
+from xnq_dist.core.arrays import Floats, Floats32, Ints
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Attempt, FileRecord, Stage
 from xnq_dist.core.waiting import gather, result
@@ -29,10 +29,7 @@ from xnq_dist.readout.plus.second_stage import KINDS, SecondRows, conclude, fit_
 from xnq_dist.readout.plus.trees import BoostedTrees
 from xnq_dist.readout.plus.variants import node_folds
 from xnq_dist.readout.saved import flat
-from xnq_dist.readout.work import Embedded, Fitted, ReadoutWork, to_fit
-
-if TYPE_CHECKING:
-    from distributed import Client
+from xnq_dist.readout.work import Fitted, ReadoutWork, to_fit
 
 __all__ = ["MIN_FOR_TREES", "PRIOR_ROWS", "PlusScores", "fit", "plus_scores"]
 
@@ -175,31 +172,21 @@ def _finish(
     return attempt.write_arrays("readout", **flat(vars(saved))), facts
 
 
-def plus_scores(
-    client: Client,
-    source: Embedded,
-    labels: Ints32,
-    classes: Sequence[Any],
-    settings: Settings,
-    attempt: Attempt,
-    groups: Ints32 | None = None,
-) -> PlusScores:
-    """Score every node by xnq+ fitted to `labels`, without changing any stage.
+def plus_scores(work: ReadoutWork) -> PlusScores:
+    """Score every node by xnq+ fitted to the labels, without changing any stage.
 
-    Can be called repeatedly on one embedding with different labels. Parameters are
-    fields of `ReadoutWork`, and errors are those of `fit`; files of `attempt` can be
-    deleted afterwards. The client holds N x C float32.
+    Can be called repeatedly on one embedding with different labels. Errors are those of
+    `fit`; files of the attempt can be deleted afterwards. The client holds N x C
+    float32.
     """
-    known = labels, np.ones(len(labels)), classes
-    work = ReadoutWork(client, source, *known, settings, attempt, groups=groups)
     (readout, *files), facts = fit(work)
-    where, count = Stage(attempt.folder, "readout"), len(work.parts)
+    where, count = Stage(work.attempt.folder, "readout"), len(work.parts)
     tasks = [
         work.submit(partition_logits, part, where, readout, features)
         for part, features in zip(work.parts, files[:count], strict=True)
     ]
-    own, logits = np.empty((2, len(labels), len(classes)), np.float32)
-    for index, *of_part in gather(client, tasks):
+    own, logits = np.empty((2, len(work.labels), len(work.classes)), np.float32)
+    for index, *of_part in gather(work.client, tasks):
         own[index], logits[index] = of_part
     by_group = None
     for held in files[count:]:
