@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from tests.conftest import write_graph
 from xnq_dist.core.progress import silent
 from xnq_dist.graph.tables import Sources
-from xnq_dist.readout.calibration import Calibration
 from xnq_dist.readout.fit import fit_rows, held_out_logits
 from xnq_dist.readout.folds import plan_folds
 from xnq_dist.readout.objective import Rows
@@ -57,15 +56,16 @@ def fit_readout_arrays(
 ) -> SimpleNamespace:
     """Fit, select C, calibrate: rows in memory, nothing in files."""
     index = np.arange(len(labels)) if index is None else index
-    folds = plan_folds(labels, roles, n_classes, settings.folds, seed)
-    rows, names = Rows.of(x, labels, folds, n_classes), list(range(n_classes))
+    names = list(range(n_classes))
+    folds = plan_folds(labels, roles, names, settings.folds, seed)
+    rows = Rows.of(x, labels, folds, n_classes)
     saved, facts = fit_rows(x, index, labels, roles, folds, names, settings)
     models, logits = held_out_logits(rows, settings)
     return SimpleNamespace(
         folds=folds,
         model=models[-1],
         logits=logits,
-        calibration=Calibration(**saved["calibration"]),
+        calibration=saved["calibration"],
         saved=saved,
         facts=facts,
     )

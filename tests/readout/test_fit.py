@@ -119,7 +119,7 @@ def test_a_class_without_enough_nodes_is_refused_by_name():
     with pytest.raises(InputError, match="class 1 has one labelled node"):
         fit_readout_arrays(x, y, None, 2, SELECT, 0)
     with pytest.raises(InputError, match="class 'rare' has one labelled node"):
-        plan_folds(y, None, 2, 5, 0, ["common", "rare"])
+        plan_folds(y, None, ["common", "rare"], 5, 0)
     with pytest.raises(InputError, match="class 2 has no labelled node"):
         fit_readout_arrays(x, np.arange(40) % 2, None, 3, SELECT, 0)
 
@@ -174,7 +174,7 @@ def test_a_fold_that_failed_to_converge_is_reported(monkeypatch, caplog):
 
 def test_out_of_fold_log_loss_is_that_of_the_best_strength():
     x, y = states(250, 40, 3)
-    folds = plan_folds(y, None, 3, 5, 2)
+    folds = plan_folds(y, None, range(3), 5, 2)
     loss, error = out_of_fold_log_loss(x, y, folds, 3)
     each = [
         row_losses(fit_readout_arrays(x, y, None, 3, settings, 2).logits, y)

@@ -27,6 +27,7 @@ from xnq_dist.readout.plus.variants import Variants, class_priors
 N = 200
 TWICE = np.repeat(np.arange(N), np.where(np.arange(N) % 3 == 0, 2, 1))
 WEIGHTS = np.bincount(TWICE).astype(np.float64)
+ONES = np.ones(len(TWICE))
 
 
 def drawn(n_classes: int = 2):
@@ -69,13 +70,13 @@ def test_weights_act_in_pool_first_stage_trees_and_priors():
     ]
     np.testing.assert_allclose(
         pool_weights(np.stack(scores), y, WEIGHTS),
-        pool_weights(np.stack(scores)[:, TWICE], y[TWICE]),
+        pool_weights(np.stack(scores)[:, TWICE], y[TWICE], ONES),
         atol=1e-3,
     )
     one, two, plain = (
         fit_jobs(block_rows(x[at], y[at], folds[at], w, 2, slice(0, 4)), [job])[0]
         for job in [FitJob((1,), 1.0)]
-        for at, w in ((slice(None), WEIGHTS), (TWICE, None), (slice(None), None))
+        for at, w in ((slice(None), WEIGHTS), (TWICE, ONES), (slice(None), ONES[:N]))
     )
     np.testing.assert_allclose(one.coef, two.coef, atol=1e-4)
     assert one.held_loss == pytest.approx(two.held_loss, rel=1e-4)
@@ -83,13 +84,13 @@ def test_weights_act_in_pool_first_stage_trees_and_priors():
     assert one.held_loss / WEIGHTS[held].sum() != plain.held_loss / held.sum()
     shape = Shape(leaves=4, share=1.0)
     none = np.zeros(N, bool)
-    heavy, _ = fit_trees(x, y, 2, shape, none, np.where(y == 1, 5.0, 1.0))
-    light, _ = fit_trees(x, y, 2, shape, none)
+    heavy, _ = fit_trees(x, y, np.where(y == 1, 5.0, 1.0), 2, shape, none)
+    light, _ = fit_trees(x, y, ONES[:N], 2, shape, none)
     raised = boosted_logits(heavy, x)[:, 1] - boosted_logits(light, x)[:, 1]
     assert raised.mean() > 0.5
     np.testing.assert_allclose(
-        class_priors(y, folds, 2, Variants(5), WEIGHTS),
-        class_priors(y[TWICE], folds[TWICE], 2, Variants(5)),
+        class_priors(y, folds, WEIGHTS, 2, Variants(5)),
+        class_priors(y[TWICE], folds[TWICE], ONES, 2, Variants(5)),
     )
     logits = np.stack([np.zeros(N), x[:, 0]], axis=1)
     posterior = fit_calibration("none", logits, y).apply(logits)

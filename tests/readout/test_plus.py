@@ -74,15 +74,9 @@ def saved(run: RunDirectory) -> SavedPlus:
 def scores(run, client, labels, attempt, *overrides, groups=None):
     settings = small_settings(*PLUS, *overrides)
     classes = run.stage("labels").manifest().facts["classes"]
-    return plus_scores(
-        client,
-        Embedded.of(run, settings),
-        labels,
-        classes,
-        settings,
-        attempt,
-        groups,
-    )
+    known = labels, np.ones(len(labels)), classes
+    work = client, Embedded.of(run, settings), *known, settings, attempt
+    return plus_scores(ReadoutWork(*work, groups=groups))
 
 
 def test_same_prevalence_and_posteriors_for_any_partitions(
@@ -249,6 +243,7 @@ def test_flipping_a_label_leaves_the_models_of_its_own_fold(
             thread_client,
             Embedded.of(run, settings),
             shown,
+            np.ones(len(shown)),
             run.stage("labels").manifest().facts["classes"],
             settings,
             stage.begin(),

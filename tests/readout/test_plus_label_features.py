@@ -56,7 +56,7 @@ def sample(weighted: bool):
 
 def priors_of(labels, folds):
     known = labels >= 0
-    return class_priors(labels[known], folds[known], 3, VARIANTS)
+    return class_priors(labels[known], folds[known], np.ones(known.sum()), 3, VARIANTS)
 
 
 def around_of(tmp_path, labels, folds, threads=1):

@@ -38,16 +38,17 @@ def sample(kind: str, count: int = 600, classes: int = 2) -> SecondRows:
     x = rng.standard_normal((count, len(used_by_trees(BLOCKS)))).astype(np.float32)
     folds = node_folds(np.arange(count), FOLDS, 0)
     first = np.full((count, len(BLOCKS), classes), -np.log(classes))
-    return SecondRows(labels, folds, np.stack([z] * FOLDS, axis=1), x, BLOCKS, first)
+    z, weights = np.stack([z] * FOLDS, axis=1), np.ones(count)
+    return SecondRows(labels, folds, z, x, BLOCKS, first, weights)
 
 
-def fitted(rows: SecondRows, classes: int = 2, kinds=tuple(KINDS)):
+def fitted(rows: SecondRows):
     fits = {
-        kind: [fit_kind(rows, classes, kind, fold) for fold in range(FOLDS)]
-        for kind in kinds
+        kind: [fit_kind(rows, kind, fold) for fold in range(FOLDS)] for kind in KINDS
     }
-    priors = class_priors(rows.labels, rows.folds, classes, Variants(FOLDS))[:FOLDS]
-    return conclude(rows, classes, fits, priors)
+    known = rows.labels, rows.folds, rows.weights
+    priors = class_priors(*known, rows.classes, Variants(FOLDS))[:FOLDS]
+    return conclude(rows, fits, priors)
 
 
 def test_the_best_model_on_held_out_rows_has_the_largest_weight():
@@ -74,9 +75,8 @@ def test_noise_is_shrunk_to_the_prior():
 @pytest.mark.parametrize("provided", [0, 2])
 def test_held_out_scores_are_those_of_the_folds_own_models(classes, provided):
     rows = replace(sample("crossed", classes=classes), provided=provided)
-    stage, held, facts = fitted(rows, classes)
-    trees = {kind: each._asdict() for kind, each in stage.trees.items()}
-    again = SecondStage.of(nested(flat({**vars(stage), "trees": trees})))
+    stage, held, facts = fitted(rows)
+    again = SecondStage(**nested(flat(vars(stage))))
     for fold in range(FOLDS):
         own = rows.folds == fold
         arguments = rows.scores[own], rows.z[own, fold].copy(), rows.x[own], fold
@@ -106,7 +106,7 @@ def test_trees_of_a_fold_are_the_same_whatever_its_labels():
     fold = rows.folds[11]
     for kind in KINDS:
         # The hidden fold says when boosting ends, so compare what both have.
-        both = [fit_kind(which, 2, kind, fold)[0] for which in (rows, other)]
+        both = [fit_kind(which, kind, fold)[0] for which in (rows, other)]
         common = min(len(one.value) for one in both)
         for pair in zip(*(one.truncated(common) for one in both), strict=True):
             np.testing.assert_array_equal(*pair)
@@ -122,7 +122,7 @@ def test_the_pool_is_the_best_of_a_grid():
         return -np.logaddexp(0, np.stack([odds, -odds], axis=1))
 
     models = np.stack([scores(1.0), scores(2.0)])
-    found = pool_weights(models, labels)
+    found = pool_weights(models, labels, np.ones(4000))
     losses = {
         share: row_losses(pooled(models, np.array([1 - share, share])), labels).mean()
         for share in np.linspace(0, 1, 51)

@@ -39,8 +39,9 @@ def every(monkeypatch, rounds=ROUNDS):
     monkeypatch.setattr(module, "STEP", rounds)
 
     def fit(z, labels, classes, shape, weights=None):
+        weights = np.ones(len(labels)) if weights is None else weights
         held = np.zeros(len(labels), bool)
-        return fit_trees(z, labels, classes, shape, held, weights)[0]
+        return fit_trees(z, labels, weights, classes, shape, held)[0]
 
     return fit
 
@@ -125,10 +126,10 @@ def test_trees_that_end_early_are_the_first_of_those_that_do_not(
     z, labels = rows(classes, 900)
     z += noise * np.random.default_rng(5).standard_normal(z.shape)
     held = np.arange(900) >= 600
-    weights = np.linspace(0.5, 2.0, 900) if weighted else None
-    found, losses = fit_trees(z, labels, classes, SHAPE, held, weights)
+    weights = np.linspace(0.5, 2.0, 900) if weighted else np.ones(900)
+    found, losses = fit_trees(z, labels, weights, classes, SHAPE, held)
     train = z[~held], labels[~held], classes, SHAPE
-    complete = every(monkeypatch)(*train, weights[:600] if weighted else None)
+    complete = every(monkeypatch)(*train, weights[:600])
     assert len(complete.value) == ROUNDS
     cuts = [complete.truncated(turns) for turns in range(ROUNDS + 1)]
     expected = [
@@ -145,4 +146,5 @@ def test_trees_that_end_early_are_the_first_of_those_that_do_not(
 def test_a_fold_without_rows_gets_trees_of_one_step():
     z, labels = rows(2)
     held = np.zeros(len(labels), bool)
-    assert len(fit_trees(z, labels, 2, SHAPE, held)[0].value) == STEP
+    trees, _ = fit_trees(z, labels, np.ones(len(labels)), 2, SHAPE, held)
+    assert len(trees.value) == STEP

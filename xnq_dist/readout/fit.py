@@ -25,7 +25,7 @@ from xnq_dist.readout.logistic import (
     warn_of_unconverged,
 )
 from xnq_dist.readout.objective import Rows
-from xnq_dist.readout.regularisation import climb, cross_fit
+from xnq_dist.readout.regularisation import climb, cross_fit, held_out
 from xnq_dist.readout.rows import Part, write_scored
 from xnq_dist.readout.saved import flat, nested
 from xnq_dist.readout.work import Fitted, ReadoutWork, to_fit
@@ -39,18 +39,12 @@ def fit_logistic(work: ReadoutWork) -> Fitted:
     index = to_fit(work.labels, int(work.source.embedded.facts["dim"]), settings)
     labels = work.labels[index]
     roles = None if work.roles is None else work.roles[index]
-    folds = settings.readout.folds
-    plan = plan_folds(labels, roles, len(classes), folds, settings.seed, classes)
+    plan = plan_folds(labels, roles, classes, settings.readout.folds, settings.seed)
     known = work.gather(index), index, labels, roles, plan, classes
-    task = work.submit(_fit, work.attempt, *known, settings.readout, work.threads)
-    files, facts = result(work.client, task)
-    return files, facts | {"n_labelled": int(np.count_nonzero(work.labels >= 0))}
-
-
-def _fit(attempt: Attempt, *known: Any) -> Fitted:
-    """Fit and write the readout; return its files and facts."""
-    saved, facts = fit_rows(*known)
-    return [attempt.write_arrays("readout", **flat(saved))], facts
+    task = work.submit(fit_rows, *known, settings.readout, work.threads)
+    saved, facts = result(work.client, task)
+    facts["n_labelled"] = int(np.count_nonzero(work.labels >= 0))
+    return [work.attempt.write_arrays("readout", **flat(saved))], facts
 
 
 def fit_rows(
@@ -63,7 +57,9 @@ def fit_rows(
     settings: ReadoutSettings,
     threads: int = 1,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Choose C in the folds, fit all rows, calibrate; return readout and facts.
+    """Choose C in the folds, fit all rows, calibrate; one task.
+
+    Returns what posteriors are computed from, by name, and facts.
 
     A class without calibration nodes is an `InputError`.
     """
@@ -90,7 +86,7 @@ def fit_rows(
     saved = {
         "coef": models[-1].coef,
         "intercept": models[-1].intercept,
-        "calibration": vars(calibration),
+        "calibration": calibration,
         "trained": index[:0] if roles is None else index[folds >= 0],
         # Nodes that models of the other folds score.
         "held": index if roles is None else index[:0],
@@ -119,21 +115,8 @@ def held_out_logits(
     fit_all = partial(fit_on_threads, rows, threads=threads)
     models = cross_fit(fit_all, grid, int(rows.folds.max()) + 1, climb)
     (final,) = fit_jobs(rows, [FitJob((), models[0].strength, models[0])])
-    logits = np.empty((len(rows.labels), rows.n_classes))
-    for fold, model in (*enumerate(models), (-1, final)):
-        own = rows.folds == fold
-        logits[own] = decision(model, rows.x[own])
-    return [*models, final], logits
-
-
-def score(saved: dict[str, Any], index: Ints, x: NDArray[Any]) -> Floats32:
-    """Posteriors of rows, (m, C); of `held` nodes by the models without their fold."""
-    model = LinearModel(saved["coef"], saved["intercept"])
-    values = Calibration(**saved["calibration"]).apply(decision(model, x))
-    held = np.isin(index, saved["held"])
-    at = np.searchsorted(saved["held"], index[held])
-    values[held] = saved["posteriors"][at]
-    return values
+    models = [*models, final]
+    return models, held_out(rows, models)
 
 
 def write_posteriors(
@@ -144,11 +127,20 @@ def write_posteriors(
     attempt: Attempt,
     classes: list[Any],
 ) -> list[FileRecord]:
-    """Write the posteriors of one partition's nodes, in its row order."""
-    saved = nested(readout.read_arrays(record))
+    """Write the posteriors of one partition's nodes, in its row order.
 
-    def of_rows(rows: slice, index: Ints, x: NDArray[Any]) -> Floats32:
-        return score(saved, index, x)
+    Those of `held` nodes are by the models without their fold.
+    """
+    saved = nested(readout.read_arrays(record))
+    model = LinearModel(saved["coef"], saved["intercept"])
+    calibration = Calibration(**saved["calibration"])
+
+    def score(rows: slice, index: Ints, x: NDArray[Any]) -> Floats32:
+        values = calibration.apply(decision(model, x))
+        held = np.isin(index, saved["held"])
+        at = np.searchsorted(saved["held"], index[held])
+        values[held] = saved["posteriors"][at]
+        return values
 
     trained = saved["trained"]
-    return [write_scored(part, number, attempt, classes, of_rows, trained)]
+    return [write_scored(part, number, attempt, classes, score, trained)]

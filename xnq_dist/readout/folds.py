@@ -19,10 +19,7 @@ TRAIN, CALIBRATION = 0, 1
 
 
 def check_counts(
-    counts: Ints,
-    minimum: int,
-    names: Sequence[Any] | None = None,
-    what: str = "labelled",
+    counts: Ints, minimum: int, classes: Sequence[Any], what: str = "labelled"
 ) -> None:
     """Raise an `InputError` if a class has fewer than `minimum` nodes.
 
@@ -32,11 +29,10 @@ def check_counts(
     if not len(short):
         return
     code = int(short[0])
-    name = code if names is None else names[code]
     has = "one" if counts[code] == 1 else "no"
     need = f"at least {'two' if minimum == 2 else 'one'} {what} node"
     raise InputError(
-        f"class {name!r} has {has} {what} node: give every class {need}"
+        f"class {classes[code]!r} has {has} {what} node: give every class {need}"
         f"{'s' if minimum == 2 else ''}, or remove its labels"
     )
 
@@ -64,19 +60,19 @@ def assign_folds(labels: Ints32, folds: int, seed: int) -> Ints32:
 def plan_folds(
     labels: Ints32,
     roles: NDArray[np.int8] | None,
-    n_classes: int,
+    classes: Sequence[Any],
     folds: int,
     seed: int,
-    names: Sequence[Any] | None = None,
 ) -> Ints32:
     """Fold of each row, -1 for rows that the readout is not fitted to, shape (n,).
 
-    Roles are 0 train, 1 calibration, -1 none; None: cross-fit over all rows. `names` of
-    the classes are for messages. A class with fewer than two rows is an `InputError`.
+    Roles are 0 train, 1 calibration, -1 none; None: cross-fit over all rows. A class
+    with fewer than two rows is an `InputError`.
     """
     used = np.ones(len(labels), bool) if roles is None else roles == TRAIN
     what = "labelled" if roles is None else "training"
-    check_counts(np.bincount(labels[used], minlength=n_classes), 2, names, what)
+    counts = np.bincount(labels[used], minlength=len(classes))
+    check_counts(counts, 2, classes, what)
     found = np.full(len(labels), -1, np.int32)
     found[used] = assign_folds(labels[used], folds, seed)
     return found

@@ -51,6 +51,7 @@ __all__ = [
     "fit_jobs",
     "fit_on_threads",
     "row_losses",
+    "stacked",
     "warn_of_unconverged",
 ]
 
@@ -262,6 +263,12 @@ def _search(
         coef = np.concatenate([np.zeros_like(coef), coef])
         intercept = np.concatenate([np.zeros(1), intercept])
     return LinearModel(coef, intercept, job.C, converged)
+
+
+def stacked(models: Sequence[LinearModel]) -> tuple[Floats, Floats]:
+    """Coefficients and intercepts of several models, with a first axis for these."""
+    coef = np.stack([model.coef for model in models])
+    return coef, np.stack([model.intercept for model in models])
 
 
 def decision(model: LinearModel, x: NDArray[Any]) -> Floats:

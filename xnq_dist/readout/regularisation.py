@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from xnq_dist.readout.logistic import FitJob, LinearModel
+import numpy as np
 
-__all__ = ["Fitter", "Search", "climb", "cross_fit", "search_from_middle"]
+from xnq_dist.core.arrays import Floats
+from xnq_dist.readout.logistic import FitJob, LinearModel, decision
+from xnq_dist.readout.objective import Rows
+
+__all__ = ["Fitter", "Search", "climb", "cross_fit", "held_out", "search_from_middle"]
 
 Fitter = Callable[[Sequence[FitJob]], Sequence[LinearModel]]
 """Runs fit jobs and returns their models in order."""
@@ -36,6 +40,15 @@ def cross_fit(
         return sum(model.held_loss for model in tried[place])
 
     return tried[search(loss, len(grid))]
+
+
+def held_out(rows: Rows, models: Sequence[LinearModel]) -> Floats:
+    """Logits of rows by the model without their fold; without a fold, by the last."""
+    logits = np.empty((len(rows.labels), rows.n_classes))
+    for fold, model in (*enumerate(models), (-1, models[-1])):
+        own = rows.folds == fold
+        logits[own] = decision(model, rows.x[own])
+    return logits
 
 
 def climb(loss: Callable[[int], float], count: int) -> int:

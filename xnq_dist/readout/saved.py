@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import is_dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ __all__ = ["flat", "nested"]
 
 
 def flat(values: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    """Return the arrays of nested dictionaries by dotted names.
+    """Return the arrays of nested dictionaries and records by dotted names.
 
     Examples
     --------
@@ -21,8 +22,9 @@ def flat(values: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     """
     arrays: dict[str, NDArray[Any]] = {}
     for name, value in values.items():
-        if isinstance(value, Mapping):
-            arrays |= {f"{name}.{rest}": each for rest, each in flat(value).items()}
+        inner = vars(value) if is_dataclass(value) else value
+        if isinstance(inner, Mapping):
+            arrays |= {f"{name}.{rest}": each for rest, each in flat(inner).items()}
         else:
             arrays[name] = np.asarray(value)
     return arrays

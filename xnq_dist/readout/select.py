@@ -37,9 +37,9 @@ from xnq_dist.core.waiting import result
 from xnq_dist.graph.labels import ROLES
 from xnq_dist.graph.layout import load_labels, load_roles, node_index
 from xnq_dist.readout.folds import plan_folds
-from xnq_dist.readout.logistic import decision, fit_on_threads, row_losses
+from xnq_dist.readout.logistic import fit_on_threads, row_losses
 from xnq_dist.readout.objective import Rows
-from xnq_dist.readout.regularisation import climb, cross_fit
+from xnq_dist.readout.regularisation import climb, cross_fit, held_out
 from xnq_dist.readout.rows import join
 from xnq_dist.readout.work import located, to_fit
 from xnq_dist.reservoir.embed import reservoir_spec
@@ -80,17 +80,11 @@ class Score:
     standard_error: float
 
 
-@dataclass(frozen=True)
-class _WriteRows:
-    """Writes the states of some rows of every partition."""
-
-    attempt: Attempt
-    rows: Sequence[Ints]
-    """Local rows of each partition."""
-
-    def __call__(self, number: int, states: Floats32) -> FileRecord:
-        found = states[self.rows[number]]
-        return self.attempt.write_arrays(f"rows-{number:05d}", states=found)
+def _write_rows(
+    attempt: Attempt, rows: Sequence[Ints], number: int, states: Floats32
+) -> FileRecord:
+    """Write the states of a partition's labelled rows, of those of each partition."""
+    return attempt.write_arrays(f"rows-{number:05d}", states=states[rows[number]])
 
 
 def out_of_fold_log_loss(
@@ -99,10 +93,8 @@ def out_of_fold_log_loss(
     """Lowest mean out-of-fold log-loss of `COSTS`, and its standard error."""
     rows, count = Rows.of(x, labels, folds, n_classes), int(folds.max()) + 1
     fit_all = partial(fit_on_threads, rows, threads=threads)
-    losses = np.empty(len(labels))
-    for fold, model in enumerate(cross_fit(fit_all, COSTS, count, climb)):
-        held = folds == fold
-        losses[held] = row_losses(decision(model, x[held]), labels[held])
+    models = cross_fit(fit_all, COSTS, count, climb)
+    losses = row_losses(held_out(rows, models), labels)
     return float(losses.mean()), float(losses.std(ddof=1) / np.sqrt(len(losses)))
 
 
@@ -164,13 +156,12 @@ def _search(
         labels[load_roles(run.stage("labels"), known) != ROLES.index("train")] = -1
     index = to_fit(labels, min(reservoir.dim, UNITS), settings)
     fitted = labels[index]
-    folds = plan_folds(
-        *(fitted, None, len(classes), settings.readout.folds, settings.seed, classes)
-    )
+    folds = plan_folds(fitted, None, classes, settings.readout.folds, settings.seed)
     rows, places = located(node_index(graph, manifest), index)
     threads = min(workers(client).values(), default=1)
     recurrent, inputs_tried = candidates(settings)
     total = len(recurrent) + len(inputs_tried) - 1
+    write, limit = partial(_write_rows, attempt, rows), settings.cluster.timeout
     scores: list[Score] = []
 
     def try_scales(recurrent_scale: Recurrent, input_scale: float) -> Score:
@@ -178,7 +169,6 @@ def _search(
         scales = recurrent_scale, input_scale
         units = min(reservoir.dim, UNITS)
         spec = reservoir_spec(settings, manifest.facts, *scales, units)
-        write, limit = _WriteRows(attempt, rows), settings.cluster.timeout
         files = run_reservoir(client, graph, manifest, spec, write, timeout=limit)
         held = fitted, folds, len(classes), threads
         scored = client.submit(_score, stage, files, places, *held, pure=False)

@@ -26,8 +26,6 @@ from xnq_dist.core.method_records import METHODS
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import (
-    Attempt,
-    FileRecord,
     Manifest,
     RunDirectory,
     Stage,
@@ -35,7 +33,7 @@ from xnq_dist.core.store import (
 )
 from xnq_dist.core.waiting import gather, wait_all
 from xnq_dist.graph.layout import load_label_weights, load_labels, load_roles
-from xnq_dist.groups.own_groups import Groups, node_groups
+from xnq_dist.groups.own_groups import node_groups
 from xnq_dist.readout.rows import FEATURES, GROUPS
 from xnq_dist.readout.work import Embedded, ReadoutWork
 
@@ -93,21 +91,25 @@ def fit_readout(
         attempt = stage.begin()
         groups = node_groups(source.graph, source.manifest, settings)
         used, roles = _used(run.stage("labels"), labels)
+        weights = load_label_weights(run.stage("labels"), labels)
         work = ReadoutWork(
             client,
             source,
             used,
+            np.ones(len(used)) if weights is None else weights,
             labels.facts["classes"],
             settings,
             attempt,
             progress,
             roles=roles,
-            weights=load_label_weights(run.stage("labels"), labels),
             groups=groups.links[0],
         )
         files, facts = METHODS.module_of(settings.method).fit(work)
-        files = [*files, _write_groups(attempt, groups)]
-        return _commit(stage, attempt, files, inputs, facts, began)
+        by_links = dict(zip(("groups", "fine"), groups.links, strict=False))
+        kept = attempt.write_arrays(GROUPS, **by_links, degree=groups.degree)
+        _report(facts)
+        seconds, by = time.perf_counter() - began, fingerprint(inputs)
+        return stage.commit(attempt, [*files, kept], by, inputs, facts, seconds)
 
 
 def write_posteriors(
@@ -171,19 +173,8 @@ def _used(stage: Stage, manifest: Manifest) -> tuple[Ints32, NDArray[np.int8] | 
     return labels, roles
 
 
-def _write_groups(attempt: Attempt, groups: Groups) -> FileRecord:
-    by_links = dict(zip(("groups", "fine"), groups.links, strict=False))
-    return attempt.write_arrays(GROUPS, **by_links, degree=groups.degree)
-
-
-def _commit(
-    stage: Stage,
-    attempt: Attempt,
-    files: Sequence[FileRecord],
-    inputs: dict[str, Any],
-    facts: dict[str, Any],
-    began: float,
-) -> Manifest:
+def _report(facts: Mapping[str, Any]) -> None:
+    """Log how good held-out posteriors are, and what scores of another model add."""
     log.info(
         "readout: C = %g, log-loss %s, accuracy %s",
         facts["C"],
@@ -201,8 +192,6 @@ def _commit(
         )
     if scores := facts.get("scores"):
         _report_scores(scores["columns"], scores["gain"])
-    seconds = time.perf_counter() - began
-    return stage.commit(attempt, files, fingerprint(inputs), inputs, facts, seconds)
 
 
 def _report_scores(columns: Sequence[str], gain: Mapping[str, float]) -> None:

@@ -108,6 +108,8 @@ class ReadoutWork:
     source: Embedded
     labels: Ints32
     """Class codes by canonical index, -1 for labels that are not used, shape (N,)."""
+    weights: Floats
+    """Inclusion weights of the labels by canonical index, shape (N,)."""
     classes: Sequence[Any]
     """The classes in the order of their codes."""
     settings: Settings
@@ -116,8 +118,6 @@ class ReadoutWork:
     progress: Progress = silent
     roles: NDArray[np.int8] | None = None
     """0 train, 1 calibration by canonical index; None: labels have no roles."""
-    weights: Floats | None = None
-    """Inclusion weights of the labels by canonical index; None: all equal."""
     groups: Ints32 | None = None
     """Groups of the graph's nodes, for the errors that posteriors share."""
 
@@ -170,10 +170,9 @@ def to_fit(labels: Ints32, width: int, settings: Settings) -> Ints:
         When there is no room for `MIN_ROWS` of them.
     """
     labelled = np.flatnonzero(labels >= 0)
-    memory, row = settings.readout.memory_bytes, VALUE_BYTES * width
-    least = min(len(labelled), MIN_ROWS)
-    if memory < row * least:
-        need = row * least
+    memory, least = settings.readout.memory_bytes, min(len(labelled), MIN_ROWS)
+    need = VALUE_BYTES * width * least
+    if memory < need:
         raise DoesNotFitError(
             f"the embeddings of {least:,} labelled nodes ({width} columns) need "
             f"{need / 2**20:.3g} MiB but readout.memory is {memory / 2**20:.3g} MiB: "

@@ -113,7 +113,7 @@ def plus_posteriors(
     The stage ``embeddings`` is reused if it has the same seed.
     """
     from xnq_dist.readout.plus.learning import plus_scores
-    from xnq_dist.readout.work import Embedded
+    from xnq_dist.readout.work import Embedded, ReadoutWork
     from xnq_dist.reservoir.embed import embed_scaled
 
     settings = work.settings.model_copy(update={"method": "xnq+", "seed": seed})
@@ -123,9 +123,9 @@ def plus_posteriors(
     # For the files of the passes, which are deleted afterwards.
     passes = Stage(Folder.of(work.run).child("draw-plus"), "draw-plus")
     try:
-        embedded, classes = Embedded.of(run, settings), work.task().classes
-        fixed = client, embedded, labels, classes, settings, passes.begin()
-        scores = plus_scores(*fixed, groups=groups)
+        known = labels, np.ones(len(labels)), work.task().classes
+        fixed = client, Embedded.of(run, settings), *known, settings, passes.begin()
+        scores = plus_scores(ReadoutWork(*fixed, groups=groups))
     finally:
         passes.folder.delete_folder()
     return scores, time.perf_counter() - began + made.seconds

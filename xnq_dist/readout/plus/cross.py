@@ -8,7 +8,6 @@ measure the error in groups without labels.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -76,11 +75,10 @@ def group_folds(groups: Ints32, known: Bools, count: int) -> Ints32:
     """
     number = np.bincount(groups[known], minlength=int(groups.max(initial=0)) + 1)
     folds = (np.arange(len(number)) % count).astype(np.int32)
-    emptiest = [(0, fold) for fold in range(count)]
+    labels = np.zeros(count)
     for group in np.argsort(-number, kind="stable")[: np.count_nonzero(number)]:
-        labels, fold = emptiest[0]
-        folds[group] = fold
-        heapq.heapreplace(emptiest, (labels + int(number[group]), fold))
+        folds[group] = np.argmin(labels)
+        labels[folds[group]] += number[group]
     return folds
 
 
@@ -125,8 +123,7 @@ class CrossFit:
         grid. Label features of all nodes are written if `complete`.
         """
         index, variants = folding.fitted, Variants(work.settings.readout.folds)
-        weights = None if work.weights is None else work.weights[index]
-        known = work.labels[index], folding.fold_of(index), weights
+        known = work.labels[index], folding.fold_of(index), work.weights[index]
         tasks = [
             work.submit(
                 *(fit_block, x, *known, len(work.classes), columns, grid),
@@ -171,9 +168,8 @@ def _written(
     first = FirstStage.of(work.source.blocks, models)
     record = folding.attempt.write_arrays("models", **flat(vars(first)))
     shown = np.flatnonzero(work.labels >= 0)
-    weights = None if work.weights is None else work.weights[shown]
-    known = work.labels[shown], folding.fold_of(shown)
-    priors = class_priors(*known, len(work.classes), variants, weights)
+    known = work.labels[shown], folding.fold_of(shown), work.weights[shown]
+    priors = class_priors(*known, len(work.classes), variants)
     where = Stage(folding.attempt.folder, "readout")
     return Around(work.parts, where, labels, record, priors, variants)
 
@@ -182,7 +178,7 @@ def _second_rows(
     x: NDArray[Any],
     labels: Ints32,
     folds: Ints32,
-    weights: Floats | None,
+    weights: Floats,
     records: Sequence[FileRecord],
     at: Sequence[Ints],
     around: Around,

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from xnq_dist.core.arrays import Floats, Ints32
 from xnq_dist.core.products import product
 from xnq_dist.readout.lbfgs import STACKED
-from xnq_dist.readout.logistic import FitJob, LinearModel, fit_on_threads
+from xnq_dist.readout.logistic import FitJob, LinearModel, fit_on_threads, stacked
 from xnq_dist.readout.objective import ROUNDING, Rows
 from xnq_dist.readout.plus.variants import Variants
 from xnq_dist.readout.regularisation import cross_fit, search_from_middle
@@ -48,13 +48,8 @@ class FirstStage:
         cls, blocks: Sequence[int], models: Sequence[Sequence[LinearModel]]
     ) -> FirstStage:
         """Construct from the models of each block, one for each variant."""
-        coef = [np.stack([model.coef for model in block]) for block in models]
-        shifts = [np.stack([model.intercept for model in block]) for block in models]
+        coef, shifts = zip(*map(stacked, models), strict=True)
         return cls(blocks, np.concatenate(coef, axis=2), np.stack(shifts, axis=1))
-
-    def single(self, folds: int) -> FirstStage:
-        """Return the variants that hide a single fold."""
-        return FirstStage(self.blocks, self.coef[:folds], self.intercept[:folds])
 
     def scores(self, x: NDArray[Any]) -> Floats:
         """Return log-probabilities of rows, shape (n, V, B, C)."""
@@ -95,7 +90,7 @@ def block_rows(
     x: NDArray[Any],
     labels: Ints32,
     folds: Ints32,
-    weights: Floats | None,
+    weights: Floats,
     n_classes: int,
     columns: slice,
 ) -> Rows:
@@ -120,7 +115,7 @@ def fit_block(
     x: NDArray[Any],
     labels: Ints32,
     folds: Ints32,
-    weights: Floats | None,
+    weights: Floats,
     n_classes: int,
     columns: slice,
     grid: Sequence[float],

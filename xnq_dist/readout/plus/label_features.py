@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
+from xnq_dist.core.arrays import Floats, Floats32, Ints
 from xnq_dist.core.store import Attempt, FileRecord, Stage
 from xnq_dist.core.waiting import gather
 from xnq_dist.readout.plus.first_stage import FirstStage
@@ -36,8 +36,6 @@ __all__ = [
     "HOPS",
     "Around",
     "feature_count",
-    "label_counts",
-    "label_features",
     "read_each",
     "spread_features",
 ]
@@ -47,21 +45,7 @@ HOPS = 2
 SMOOTHING = 10.0
 """Pseudo-counts of the prior of class shares among labelled neighbours."""
 BLOCK = 1 << 15
-"""Rows whose means and features are computed at a time."""
-
-
-def label_counts(
-    labels: Ints32, folds: Ints32, n_folds: int, n_classes: int
-) -> Floats32:
-    """Indicators of labels by fold and class, and a column of ones to count edges.
-
-    Labels are class codes or -1. The result is float32, shape (n, K C + 1).
-    """
-    hot = np.zeros((len(labels), n_folds, n_classes), np.float32)
-    known = np.flatnonzero(labels >= 0)
-    hot[known, folds[known], labels[known]] = 1.0
-    ones = np.ones((len(hot), 1), np.float32)
-    return np.concatenate([hot.reshape(len(hot), -1), ones], axis=1)
+"""Rows whose features are computed at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +90,8 @@ class Around:
     def start(self, number: int) -> Floats32:
         """Return one partition's values, shape (n_owned, width).
 
-        Label indicators, and a label where it is visible, else the mean posterior.
+        Label indicators by fold and class, and ones to count edges; a label where it
+        is visible, else the mean posterior, and ones.
         """
         known = self.where.read_arrays(self.labels[number])
         labels, folds = known["labels"], known["folds"]
@@ -119,10 +104,10 @@ class Around:
 
         for _ in self.parts[number].over_states(score):
             pass
-        posteriors[:, -1] = 1.0
-        classes = self.priors.shape[1]
-        counts[:] = label_counts(labels, folds, self.variants.folds, classes)
-        shown = np.flatnonzero(labels >= 0)
+        classes, shown = self.priors.shape[1], np.flatnonzero(labels >= 0)
+        counts[:] = 0.0
+        counts[shown, folds[shown] * classes + labels[shown]] = 1.0
+        counts[:, -1] = posteriors[:, -1] = 1.0
         seen = self.variants.visible()[:, folds[shown]].T[:, :, None]
         hot = np.eye(classes, dtype=np.float32)[labels[shown], None]
         values = self.by_variant(posteriors)
@@ -138,12 +123,10 @@ class Around:
         weighted, with one pseudo-neighbour at the prior.
         """
         _, posteriors = self.split(sums)
-        for first in range(0, len(sums), BLOCK):
-            block = posteriors[first : first + BLOCK]
-            total = self.by_variant(block)
-            total += self.priors[:, 1:].astype(np.float32)
-            total /= block[:, -1:, None] + 1
-            block[:, -1] = 1.0
+        total = self.by_variant(posteriors)
+        total += self.priors[:, 1:].astype(np.float32)
+        total /= posteriors[:, -1:, None] + 1
+        posteriors[:, -1] = 1.0
         return sums
 
     def features(
@@ -161,10 +144,38 @@ class Around:
                 *(self.split(each[block]) for each in rounds), strict=True
             )
             for at, variant in enumerate(chosen[block].T):
-                found[block, at, :count] = label_features(
-                    hops, means, self.priors, variant, self.variants
-                )
+                found[block, at, :count] = self._of_variant(hops, means, variant)
         return found
+
+    def _of_variant(
+        self, hops: Sequence[Floats32], means: Sequence[Floats32], chosen: Ints
+    ) -> Floats:
+        """Label features of rows, each in its chosen variant, (n, `feature_count`).
+
+        For each hop: the share of each class but the first among the labels that walks
+        of that length reach, smoothed to the prior with `SMOOTHING` pseudo-labels, and
+        log(1 + labels reached), with counts divided by the share of visible folds; the
+        neighbours' mean probabilities at each hop; log(1 + degree). `hops` and `means`
+        are those of `split` after rounds 1 and 2.
+        """
+        visible, prior = self.variants.visible()[chosen], self.priors[chosen]
+        visible_share = visible.mean(axis=1)[:, None]
+        columns = []
+        for values in hops:
+            by_fold = values[:, :-1].reshape(*visible.shape, -1)
+            # Visible folds are added; subtracting hidden ones from a total would leave
+            # a rounding residue of the node's own label, a leak that trees can exploit.
+            counts = np.zeros(prior.shape)
+            for fold in range(self.variants.folds):
+                counts += np.where(visible[:, fold, None], by_fold[:, fold], 0.0)
+            counts /= visible_share
+            reached = counts.sum(axis=1, keepdims=True)
+            share = (counts + SMOOTHING * prior) / (reached + SMOOTHING)
+            columns += [share[:, 1:], np.log1p(reached)]
+        each = np.arange(len(chosen))
+        columns += [self.by_variant(values)[each, chosen] for values in means]
+        columns.append(np.log1p(hops[0][:, -1:].astype(np.float64)))
+        return np.concatenate(columns, axis=1)
 
 
 def spread_features(
@@ -221,40 +232,3 @@ def read_each(where: Stage, record: FileRecord) -> Floats32:
 def feature_count(n_classes: int) -> int:
     """Number of features: shares, count, mean posteriors for each hop; the degree."""
     return HOPS * (2 * (n_classes - 1) + 1) + 1
-
-
-def label_features(
-    hops: Sequence[Floats32],
-    means: Sequence[Floats32],
-    priors: Floats,
-    chosen: Ints,
-    variants: Variants,
-) -> Floats:
-    """Label features of rows, each in its chosen variant, shape (n, `feature_count`).
-
-    For each hop: the share of each class but the first among the labels that walks of
-    that length reach, smoothed to the prior with `SMOOTHING` pseudo-labels, and
-    log(1 + labels reached), with counts divided by the share of visible folds; the
-    neighbours' mean probabilities at each hop; log(1 + degree). `hops` and `means` are
-    those of `Around.split` after rounds 1 and 2.
-    """
-    rows, classes = len(chosen), priors.shape[1]
-    visible, prior = variants.visible()[chosen], priors[chosen]
-    visible_share = visible.mean(axis=1)[:, None]
-    columns = []
-    for values in hops:
-        by_fold = values[:, :-1].reshape(rows, variants.folds, classes)
-        # Visible folds are added; subtracting hidden ones from a total would leave a
-        # rounding residue of the node's own label, a leak that trees can exploit.
-        counts = np.zeros((rows, classes))
-        for fold in range(variants.folds):
-            counts += np.where(visible[:, fold, None], by_fold[:, fold], 0.0)
-        counts /= visible_share
-        reached = counts.sum(axis=1, keepdims=True)
-        share = (counts + SMOOTHING * prior) / (reached + SMOOTHING)
-        columns += [share[:, 1:], np.log1p(reached)]
-    for values in means:
-        by_variant = values[:, :-1].reshape(rows, len(variants), classes - 1)
-        columns.append(by_variant[np.arange(rows), chosen])
-    columns.append(np.log1p(hops[0][:, -1:].astype(np.float64)))
-    return np.concatenate(columns, axis=1)

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
+from xnq_dist.core.arrays import Floats, Floats32, Ints
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Attempt, FileRecord, Stage
 from xnq_dist.core.waiting import gather, result
@@ -22,16 +22,14 @@ from xnq_dist.readout.calibration import fit_calibration
 from xnq_dist.readout.diagnostics import quality
 from xnq_dist.readout.folds import check_counts
 from xnq_dist.readout.plus.cross import CrossFit, Folding, group_folding
-from xnq_dist.readout.plus.first_stage import GRID
+from xnq_dist.readout.plus.first_stage import GRID, FirstStage
 from xnq_dist.readout.plus.label_features import Around
 from xnq_dist.readout.plus.plus_model import SavedPlus, partition_logits
 from xnq_dist.readout.plus.second_stage import KINDS, SecondRows, conclude, fit_kind
 from xnq_dist.readout.plus.trees import BoostedTrees
 from xnq_dist.readout.plus.variants import node_folds
-from xnq_dist.readout.work import Embedded, Fitted, ReadoutWork, to_fit
-
-if TYPE_CHECKING:
-    from distributed import Client
+from xnq_dist.readout.saved import flat
+from xnq_dist.readout.work import Fitted, ReadoutWork, to_fit
 
 __all__ = ["MIN_FOR_TREES", "PRIOR_ROWS", "PlusScores", "fit", "plus_scores"]
 
@@ -76,10 +74,8 @@ def fit(work: ReadoutWork) -> Fitted:
     counts = np.bincount(labels[shown], minlength=len(classes))
     check_counts(counts, 2, classes)
     weighed = counts.astype(np.float64)
-    if work.weights is not None:
-        weights = scaled_weights(work.weights, shown)
-        np.add.at(weighed, labels[shown], weights[shown] - 1.0)
-        work = replace(work, weights=weights)
+    work = replace(work, weights=scaled_weights(work.weights, shown))
+    np.add.at(weighed, labels[shown], work.weights[shown] - 1.0)
     index, readout = to_fit(labels, sum(work.source.blocks), settings), settings.readout
     fold_of = partial(node_folds, folds=readout.folds, seed=settings.seed)
     grids = [GRID if readout.C == "select" else (readout.C,)] * len(work.source.blocks)
@@ -99,7 +95,7 @@ def fit(work: ReadoutWork) -> Fitted:
     if len(index) >= MIN_FOR_TREES:
         trees = {
             kind: [
-                work.submit(fit_kind, crossed.rows, len(classes), kind, fold)
+                work.submit(fit_kind, crossed.rows, kind, fold)
                 for fold in range(readout.folds)
             ]
             for kind in KINDS
@@ -138,7 +134,7 @@ def _write_held(
 ) -> FileRecord:
     """Write the canonical `index` of labelled nodes and their `posterior`; one task."""
     priors = around.priors[: rows.count]
-    _, held, _ = conclude(rows, priors.shape[1], {}, priors, threads)
+    _, held, _ = conclude(rows, {}, priors, threads)
     fitted = fit_calibration(calibration, held, rows.labels, PRIOR_ROWS, rows.weights)
     posterior = fitted.apply(held)
     return attempt.write_arrays("held", index=index, posterior=posterior)
@@ -154,8 +150,11 @@ def _finish(
     attempt: Attempt,
 ) -> tuple[FileRecord, dict[str, Any]]:
     """Fit second stage, pool and calibration; return the readout's file and facts."""
-    first, priors = around.first_stage().single(rows.count), around.priors[: rows.count]
-    second, held, facts = conclude(rows, priors.shape[1], trees, priors, threads)
+    # The variants that hide a single fold.
+    first, single = around.first_stage(), slice(rows.count)
+    first = FirstStage(first.blocks, first.coef[single], first.intercept[single])
+    priors = around.priors[single]
+    second, held, facts = conclude(rows, trees, priors, threads)
     kind = settings.readout.calibration
     calibration = fit_calibration(kind, held, rows.labels, PRIOR_ROWS, rows.weights)
     saved = SavedPlus(first, second, calibration, index, settings.seed)
@@ -170,35 +169,24 @@ def _finish(
     if "gain_of_scores" in facts:
         gain = facts.pop("gain_of_scores")
         facts["scores"] = {"columns": settings.columns.scores, "gain": gain}
-    return attempt.write_arrays("readout", **saved.arrays()), facts
+    return attempt.write_arrays("readout", **flat(vars(saved))), facts
 
 
-def plus_scores(
-    client: Client,
-    source: Embedded,
-    labels: Ints32,
-    classes: Sequence[Any],
-    settings: Settings,
-    attempt: Attempt,
-    groups: Ints32 | None = None,
-) -> PlusScores:
-    """Score every node by xnq+ fitted to `labels`, without changing any stage.
+def plus_scores(work: ReadoutWork) -> PlusScores:
+    """Score every node by xnq+ fitted to the labels, without changing any stage.
 
-    Can be called repeatedly on one embedding with different labels. Parameters are
-    fields of `ReadoutWork`, and errors are those of `fit`; files of `attempt` can be
-    deleted afterwards. The client holds N x C float32.
+    Can be called repeatedly on one embedding with different labels. Errors are those of
+    `fit`; files of the attempt can be deleted afterwards. The client holds N x C
+    float32.
     """
-    work = ReadoutWork(
-        client, source, labels, classes, settings, attempt, groups=groups
-    )
     (readout, *files), facts = fit(work)
-    where, count = Stage(attempt.folder, "readout"), len(work.parts)
+    where, count = Stage(work.attempt.folder, "readout"), len(work.parts)
     tasks = [
         work.submit(partition_logits, part, where, readout, features)
         for part, features in zip(work.parts, files[:count], strict=True)
     ]
-    own, logits = np.empty((2, len(labels), len(classes)), np.float32)
-    for index, *of_part in gather(client, tasks):
+    own, logits = np.empty((2, len(work.labels), len(work.classes)), np.float32)
+    for index, *of_part in gather(work.client, tasks):
         own[index], logits[index] = of_part
     by_group = None
     for held in files[count:]:

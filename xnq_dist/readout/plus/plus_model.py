@@ -21,7 +21,7 @@ from xnq_dist.readout.plus.second_stage import (
 )
 from xnq_dist.readout.plus.variants import node_folds
 from xnq_dist.readout.rows import OWN, Part, write_scored
-from xnq_dist.readout.saved import flat, nested
+from xnq_dist.readout.saved import nested
 
 __all__ = ["SavedPlus", "partition_logits", "write_plus_posteriors"]
 
@@ -41,28 +41,14 @@ class SavedPlus:
 
     @classmethod
     def read(cls, readout: Stage, record: FileRecord) -> SavedPlus:
-        """Read from the file that `arrays` were written to."""
+        """Read from a file of its arrays (`saved.flat`)."""
         found = nested(readout.read_arrays(record))
         return cls(
             FirstStage(**found["first"]),
-            SecondStage.of(found["second"]),
+            SecondStage(**found["second"]),
             Calibration(**found["calibration"]),
             found["index"],
             int(found["seed"]),
-        )
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return arrays for a file."""
-        second = vars(self.second)
-        trees = {kind: each._asdict() for kind, each in self.second.trees.items()}
-        return flat(
-            {
-                "first": vars(self.first),
-                "second": {**second, "trees": trees},
-                "calibration": vars(self.calibration),
-                "index": self.index,
-                "seed": self.seed,
-            }
         )
 
     def logits(

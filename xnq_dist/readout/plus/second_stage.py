@@ -18,7 +18,7 @@ C. Genest, J. V. Zidek, "Combining probability distributions", Statistical Scien
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,7 @@ from xnq_dist.readout.logistic import (
     decision,
     fit_jobs,
     row_losses,
+    stacked,
 )
 from xnq_dist.readout.objective import Rows
 from xnq_dist.readout.plus.first_stage import columns_of
@@ -96,8 +97,8 @@ class SecondRows:
     scores: Floats
     """Log-probabilities by the blocks of the first stage, the row's own fold hidden,
     shape (n, B, C)."""
-    weights: Floats | None = None
-    """Weights of the labels, shape (n,); None: 1 each."""
+    weights: Floats
+    """Weights of the labels, shape (n,)."""
     provided: int = 0
     """Number of the last columns of `z` that are scores of another model."""
 
@@ -105,6 +106,11 @@ class SecondRows:
     def count(self) -> int:
         """Number of folds."""
         return int(self.z.shape[1])
+
+    @property
+    def classes(self) -> int:
+        """Number of classes."""
+        return int(self.scores.shape[2])
 
 
 def tree_columns(blocks: Sequence[int], kind: str) -> Ints:
@@ -152,8 +158,6 @@ class SecondStage:
     """Coefficients of the logistic regressions, shape (K, C, D)."""
     intercept: Floats
     """Shape (K, C)."""
-    trees: dict[str, BoostedTrees]
-    """By kind, with a first axis for the folds."""
     priors: Floats
     """Class shares of the labels without each fold, shape (K, C)."""
     blocks: Sequence[int]
@@ -164,13 +168,8 @@ class SecondStage:
     """Coefficients of regressions of another model's scores, shape (K, C, S)."""
     scores_intercept: Floats
     """Shape (K, C)."""
-
-    @classmethod
-    def of(cls, arrays: dict[str, Any]) -> SecondStage:
-        """Construct from its nested arrays (`saved.nested`)."""
-        trees = arrays.get("trees", {})
-        named = {kind: BoostedTrees(**each) for kind, each in trees.items()}
-        return cls(**{**arrays, "trees": named})
+    trees: Mapping[str, Mapping[str, NDArray[Any]]] = field(default_factory=dict)
+    """Fields of `BoostedTrees` by kind, with a first axis for the folds."""
 
     def components(
         self, scores: Floats, z: Floats, x: NDArray[Any], fold: int
@@ -186,7 +185,7 @@ class SecondStage:
             log_softmax(decision(linear, z), axis=1),
         ]
         for kind, trees in self.trees.items():
-            of_fold = BoostedTrees(*(each[fold] for each in trees))
+            of_fold = BoostedTrees(**{name: each[fold] for name, each in trees.items()})
             inputs = tree_inputs(self.blocks, kind, z, x)
             logs.append(log_softmax(boosted_logits(of_fold, inputs), axis=1))
         if provided := self.scores_coef.shape[2]:
@@ -202,24 +201,22 @@ class SecondStage:
         return pooled(self.components(scores, z, x, fold), self.weights)
 
 
-def fit_kind(
-    rows: SecondRows, n_classes: int, kind: str, fold: int
-) -> tuple[BoostedTrees, Floats]:
+def fit_kind(rows: SecondRows, kind: str, fold: int) -> tuple[BoostedTrees, Floats]:
     """Fit trees of one kind to the rows of the other folds; run as one task."""
     inputs = tree_inputs(rows.blocks, kind, rows.z[:, fold], rows.x)
     held = rows.folds == fold
-    return fit_trees(inputs, rows.labels, n_classes, KINDS[kind], held, rows.weights)
+    known = rows.labels, rows.weights, rows.classes
+    return fit_trees(inputs, *known, KINDS[kind], held)
 
 
 def fit_linear(
     rows: SecondRows,
-    n_classes: int,
     threads: int = 1,
     columns: slice = slice(None),
     grid: Sequence[float] = GRID,
 ) -> Sequence[LinearModel]:
     """Choose C, and fit logistic regressions of columns of `z` without each fold."""
-    ready = [standardised(rows, n_classes, k, columns) for k in range(rows.count)]
+    ready = [standardised(rows, k, columns) for k in range(rows.count)]
 
     def fit_one(job: FitJob) -> LinearModel:
         (model,) = fit_jobs(ready[job.hidden[0]], [job])
@@ -233,7 +230,6 @@ def fit_linear(
 
 def conclude(
     rows: SecondRows,
-    n_classes: int,
     fits: Mapping[str, Sequence[tuple[BoostedTrees, Floats]]],
     priors: Floats,
     threads: int = 1,
@@ -243,25 +239,19 @@ def conclude(
     `fits` are by kind, one for each fold; priors have the shape (K, C). Returns the
     second stage, held-out log-probabilities of the rows, and facts.
     """
-    linear = fit_linear(rows, n_classes, threads)
+    linear = fit_linear(rows, threads)
     trees = {kind: _truncated(folds) for kind, folds in fits.items()}
     names = ["prior", "logistic", *trees]
     names += ["scores"] if rows.provided else []
     if len(rows.labels) < FEW:
         names += [f"block {at}" for at in range(rows.scores.shape[1])]
-    alone = np.zeros((rows.count, n_classes, 0)), np.zeros((rows.count, n_classes))
+    alone = np.zeros((*priors.shape, 0)), np.zeros(priors.shape)
     if rows.provided:
         provided = slice(-rows.provided, None)
-        alone = _stacked(fit_linear(rows, n_classes, threads, provided, [1.0]))
-    stage = SecondStage(
-        *_stacked(linear),
-        trees,
-        priors,
-        rows.blocks,
-        np.full(len(names), 1.0 / len(names)),
-        *alone,
-    )
-    parts = np.empty((len(names), len(rows.labels), n_classes))
+        alone = stacked(fit_linear(rows, threads, provided, [1.0]))
+    equal = np.full(len(names), 1.0 / len(names))
+    stage = SecondStage(*stacked(linear), priors, rows.blocks, equal, *alone, trees)
+    parts = np.empty((len(names), len(rows.labels), rows.classes))
     for fold in range(rows.count):
         held = rows.folds == fold
         z = np.ascontiguousarray(rows.z[held, fold])
@@ -276,28 +266,26 @@ def conclude(
     }
     if rows.provided:
         C, others = linear[0].strength, slice(-rows.provided)
-        without = fit_linear(rows, n_classes, threads, others, [C])
+        without = fit_linear(rows, threads, others, [C])
         facts["gain_of_scores"] = _gain(rows, parts[1], without)
     return replace(stage, weights=weights), pooled(parts, weights), facts
 
 
-def _truncated(folds: Sequence[tuple[BoostedTrees, Floats]]) -> BoostedTrees:
+def _truncated(
+    folds: Sequence[tuple[BoostedTrees, Floats]],
+) -> dict[str, NDArray[Any]]:
     """Trees of every fold, with the rounds of the lowest loss of all held rows."""
     common = min(len(losses) for _, losses in folds)
     total = np.sum([losses[:common] for _, losses in folds], axis=0)
     turns = int(np.argmin(total[1:])) + 1
     each = [model.truncated(turns) for model, _ in folds]
-    return BoostedTrees(*map(np.stack, zip(*each, strict=True)))
-
-
-def _stacked(models: Sequence[LinearModel]) -> tuple[Floats, Floats]:
-    coef = np.stack([model.coef for model in models])
-    return coef, np.stack([model.intercept for model in models])
+    fields = map(np.stack, zip(*each, strict=True))
+    return dict(zip(BoostedTrees._fields, fields, strict=True))
 
 
 def _gain(
     rows: SecondRows, logs: Floats, without: Sequence[LinearModel]
-) -> dict[str, float]:
+) -> dict[str, float] | None:
     """Reduction of the held-out log-loss by another model's scores, as `skill`.
 
     `logs` are log-probabilities by the regressions of all columns; `without` are those
@@ -309,14 +297,11 @@ def _gain(
         z = np.ascontiguousarray(rows.z[held, fold, : -rows.provided])
         before[held] = row_losses(decision(model, z), rows.labels[held])
     losses = row_losses(logs, rows.labels), before
-    weights = np.ones(len(before)) if rows.weights is None else rows.weights
-    of_rows = (each * weights / weights.mean() for each in losses)
-    return skill(*of_rows) or dict.fromkeys(("value", "lower", "upper"), 0.0)
+    weights = rows.weights
+    return skill(*(each * weights / weights.mean() for each in losses))
 
 
-def standardised(
-    rows: SecondRows, n_classes: int, fold: int, columns: slice = slice(None)
-) -> Rows:
+def standardised(rows: SecondRows, fold: int, columns: slice = slice(None)) -> Rows:
     """Rows for the models without a fold, penalised by the columns' variances.
 
     `columns`: the columns of `z` that are used.
@@ -324,7 +309,7 @@ def standardised(
     z, used = rows.z[:, fold, columns], rows.folds != fold
     spread = z[used].std(axis=0) if used.any() else np.ones(z.shape[1])
     spread[spread < 1e-9] = 1.0  # constant columns
-    fields = z, rows.labels, rows.folds, n_classes, rows.weights
+    fields = z, rows.labels, rows.folds, rows.classes, rows.weights
     smooth = Rows.of(*fields, smooth=True)
     return replace(smooth, penalty=spread**2, tolerance=STACKED)
 
@@ -337,25 +322,23 @@ def pooled(scores: Iterable[Floats], weights: Floats) -> Floats:
     return np.asarray(log_softmax(total, axis=1), np.float64)
 
 
-def pool_weights(
-    stacked: Floats, labels: Ints32, row_weights: Floats | None = None
-) -> Floats:
+def pool_weights(logs: Floats, labels: Ints32, each: Floats) -> Floats:
     """Find the weights with the lowest log-loss on held-out rows, shape (M,).
 
-    `stacked` are log-probabilities by each model, shape (M, n, C).
+    `each` are the weights of the rows.
+    `logs` are log-probabilities by each model, shape (M, n, C).
     """
-    count, rows = len(stacked), len(labels)
-    taken = stacked[:, np.arange(rows), labels]
-    each = np.ones(rows) if row_weights is None else row_weights
+    count, rows = len(logs), len(labels)
+    taken = logs[:, np.arange(rows), labels]
     reached = (taken * each).sum(axis=1)
 
     def objective(point: Floats) -> tuple[float, Floats]:
         weights = softmax(point)
-        total = np.tensordot(weights, stacked, axes=1)
+        total = np.tensordot(weights, logs, axes=1)
         top = np.logaddexp.reduce(total, axis=1)
         shares = np.exp(total - top[:, None])
         loss = float((each * (top - weights @ taken)).sum())
-        slope = np.einsum("nc,mnc->m", shares * each[:, None], stacked) - reached
+        slope = np.einsum("nc,mnc->m", shares * each[:, None], logs) - reached
         # Penalty: Kullback-Leibler divergence of equal weights from these.
         loss -= PULL * float(np.log(weights).mean())
         slope -= PULL / (count * weights)

@@ -102,10 +102,10 @@ class Shape(NamedTuple):
 def fit_trees(
     z: Floats,
     labels: Ints32,
+    weights: Floats,
     n_classes: int,
     shape: Shape,
     held: Bools,
-    weights: Floats | None = None,
 ) -> tuple[BoostedTrees, Floats]:
     """Fit trees with fixed random draws, on one thread.
 
@@ -116,8 +116,6 @@ def fit_trees(
     -------
     The trees, and the summed log-loss of held rows after each round, shape (T + 1,).
     """
-    if weights is None:
-        weights = np.ones(len(labels))
     absent = np.setdiff1d(np.arange(n_classes, dtype=labels.dtype), labels[~held])
     if len(absent):
         # One median row of each absent class, so that no class has probability 0.

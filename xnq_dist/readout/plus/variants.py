@@ -65,12 +65,12 @@ def node_folds(index: Ints, folds: int, seed: int) -> Ints32:
 def class_priors(
     labels: Ints32,
     folds: Ints32,
+    weights: Floats,
     n_classes: int,
     variants: Variants,
-    weights: Floats | None = None,
 ) -> Floats:
     """Smoothed class shares among the labels visible to each variant, shape (V, C)."""
     counts = np.zeros((variants.folds, n_classes))
-    np.add.at(counts, (folds, labels), 1.0 if weights is None else weights)
+    np.add.at(counts, (folds, labels), weights)
     visible = variants.visible().astype(np.float64) @ counts + PSEUDO
     return np.asarray(visible / visible.sum(axis=1, keepdims=True), np.float64)
