@@ -38,9 +38,10 @@ def main() -> None:
     )
     members = rng.integers(0, NODES, count * SIZE)
     sets = Communities(np.arange(count + 1) * SIZE, members)
-    Sld().estimate(sets, nodes, Reference(PRIOR))  # compiles
+    reference = Reference(PRIOR, posteriors[:0], nodes.labels[:0])
+    Sld().estimate(sets, nodes, reference)  # compiles
     began = time.perf_counter()
-    ours = Sld().estimate(sets, nodes, Reference(PRIOR)).prevalence
+    ours = Sld().estimate(sets, nodes, reference).prevalence
     seconds = time.perf_counter() - began
     rows = [posteriors[part] for part in members.reshape(count, SIZE)[:TIMED]]
     began = time.perf_counter()

@@ -69,7 +69,8 @@ def make_communities(*members: list[int] | NDArray[np.integer]) -> Communities:
 
 def reference_of(prior: NDArray[np.float64] | list[float]) -> Reference:
     """A reference without labelled nodes."""
-    return Reference(np.asarray(prior, np.float64))
+    nobody = np.empty((0, len(prior)), np.float32), np.empty(0, np.int32)
+    return Reference(np.asarray(prior, np.float64), *nobody)
 
 
 def labelled_reference(
@@ -82,6 +83,8 @@ def labelled_reference(
         shares,
         np.asarray(posteriors, np.float32),
         codes,
+        # Their own nodes are in no table of the tests.
+        rows=np.zeros(len(codes), np.int64),
         neighbours=make_neighbours(posteriors),
     )
 

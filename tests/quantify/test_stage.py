@@ -139,7 +139,7 @@ def test_rows_are_those_of_each_community_alone(made, client, tmp_path):
     assert [(r["community"], r["class"]) for r in rows] == [
         (name, c) for name in names for c in (0, 1)
     ]
-    assert batches._CACHE._held is None  # nodes that were read for the estimates
+    assert not batches._LOADED  # nodes that were read for the estimates
     labels = made.graph.labels
     for name, pair in zip(names, zip(rows[::2], rows[1::2], strict=True), strict=True):
         members = sets[name]
@@ -347,7 +347,7 @@ def test_partitions_on_workers_give_the_estimates_of_one_process(
         manifest = quantify(each.run, of(each, memberships=path), settings, client)
         tables.append(answered(each.run, manifest))
         left = each.run.stage("quantify").folder.names()
-        assert [file for file in left if file.startswith("neighbours")] == []
+        assert [file for file in left if file.startswith("sums")] == []
     table = tables[0]
     assert table.equals(tables[1])
     assert set(table["method"].to_pylist()) == {name}

@@ -5,6 +5,7 @@ The tasks are functions that read and write files; this module does not import D
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -34,7 +35,6 @@ from xnq_dist.quantify.interface import (
     combine,
 )
 from xnq_dist.quantify.loading import (
-    NodeCache,
     load_groups,
     load_held_posteriors,
     load_node_table,
@@ -85,11 +85,9 @@ class BatchJob:
     """Location of the run directory."""
     attempt: Attempt
     settings: Settings
-    neighbours: tuple[FileRecord, ...] = ()
-    """Files of the sums over neighbours, for a quantifier that needs them."""
-    around: tuple[tuple[FileRecord, ...], ...] = ()
-    """Labels around every node, for `auto`; empty: the choice of the labelled nodes is
-    not studied."""
+    sums: tuple[tuple[FileRecord, ...], ...] = ()
+    """Files of each round of sums over neighbours: of their posteriors and votes, or
+    for `auto` of their labels by fold. Empty: the quantifier needs none."""
     learnt: FileRecord | None = None
     """Variances that `auto` has learnt; None: not learnt yet, or another quantifier."""
     parts: tuple[float, ...] | None = None
@@ -103,7 +101,7 @@ class BatchJob:
     @property
     def temporary(self) -> list[FileRecord]:
         """Files that are not part of the results."""
-        return [*self.neighbours, *chain(*self.around)]
+        return [*chain(*self.sums)]
 
     def members(self, batch: CommunityBatch) -> Communities:
         """A batch's communities."""
@@ -112,7 +110,11 @@ class BatchJob:
 
     def loaded(self) -> Loaded:
         """Return the node table and data derived from it, loaded once per process."""
-        return _CACHE.get(self.attempt.id, self._load)
+        with _LOCK:
+            if self.attempt.id not in _LOADED:
+                _LOADED.clear()
+                _LOADED[self.attempt.id] = self._load()
+            return _LOADED[self.attempt.id]
 
     def _load(self) -> Loaded:
         run, settings = RunDirectory(self.run), self.settings
@@ -121,13 +123,12 @@ class BatchJob:
         if settings.quantifier != "auto":
             # Classic quantifiers compare members with labelled nodes.
             nodes = with_own_folds(run, nodes)
-        if self.neighbours:
+        if self.sums and settings.quantifier != "auto":
             of_graph = run.stage("graph"), run.complete("graph")
-            sums = load_values(self.stage, self.neighbours, *of_graph)
+            sums = load_values(self.stage, self.sums[0], *of_graph)
             nodes = replace(nodes, neighbours=sums.astype(np.float64))
-            if reference.rows is not None:
-                around = nodes.of(reference.rows).neighbours
-                reference = replace(reference, neighbours=around)
+            around = nodes.of(reference.rows).neighbours
+            reference = replace(reference, neighbours=around)
         quantifier = make_quantifier(settings.quantifier, settings)
         bootstrap = Bootstrap.of(quantifier, settings, reference)
         return Loaded(nodes, reference, bootstrap)
@@ -144,18 +145,19 @@ class BatchJob:
             return Learnt.from_arrays(groups, self.stage.read_arrays(record))
 
         parts = None if self.parts is None else np.array(self.parts)
-        kept = _LEARNT.get(self.attempt.id, read)
+        kept = self.loaded().reference.learnt(self.attempt.id, read)
         return replace(quantifier, learnt=kept, parts=parts)
 
 
-_CACHE: NodeCache[Loaded] = NodeCache()
-_LEARNT: NodeCache[Learnt] = NodeCache()
+_LOCK = threading.Lock()
+_LOADED: dict[str, Loaded] = {}
+"""What this process loaded for the current attempt, by its id."""
 
 
 def forget_nodes() -> None:
     """Free the node table of this process."""
-    for cache in (_CACHE, _LEARNT):
-        cache.forget()
+    with _LOCK:
+        _LOADED.clear()
 
 
 def evidence_of_batch(job: BatchJob, batch: CommunityBatch) -> Floats:
@@ -206,7 +208,7 @@ def learn_from(job: BatchJob) -> tuple[FileRecord, dict[str, Any]]:
     held, groups = load_held_posteriors(run, nodes.labels), load_groups(run)
 
     def around(rows: Ints) -> Surroundings:
-        files = run, job.stage, job.around, groups.links
+        files = run, job.stage, job.sums, groups.links
         return read_surroundings(*files, rows, settings)
 
     compared = with_own_folds(run, nodes) if studies_choice(settings) else nodes

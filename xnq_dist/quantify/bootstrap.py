@@ -101,7 +101,7 @@ class Bootstrap:
         resamples, level = settings.intervals.resamples, settings.intervals.level
         if not resamples or quantifier.gives_intervals:
             return None
-        labels = DEFAULT_LABELS if reference.labels is None else len(reference.labels)
+        labels = len(reference.labels) or DEFAULT_LABELS
         recalibrated = not quantifier.adjusts_posteriors
         replicates = make_replicates(
             reference, labels, resamples, settings.seed, calibrated=recalibrated
@@ -260,8 +260,6 @@ def make_replicates(
     `calibrated`.
     """
     held, codes = reference.posteriors, reference.labels
-    if held is None or codes is None:
-        return [Replicate(reference)]
     usable = np.flatnonzero(np.isfinite(held).all(axis=1) & (held.sum(axis=1) > 0))
     if not len(usable):
         return [Replicate(reference)]

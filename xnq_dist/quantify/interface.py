@@ -7,6 +7,7 @@ quantifier.
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -110,27 +111,31 @@ class Reference:
 
     prior: Floats
     """Class proportions that the posteriors are calibrated to, shape (C,)."""
-    posteriors: Floats32 | None = None
+    posteriors: Floats32
     """Posteriors of the labelled nodes for which they were computed without the node's
-    label, shape (m, C); None: there are no such nodes."""
-    labels: Ints32 | None = None
+    label, shape (m, C)."""
+    labels: Ints32
     """Their class codes, shape (m,)."""
-    rows: Ints | None = None
+    rows: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     """Canonical indexes of these labelled nodes, ascending, shape (m,)."""
     neighbours: Floats | None = None
     """As in `NodeTable`, of these nodes, shape (m, 2 C)."""
     weights: Floats | None = None
     """Inclusion weights of these nodes, shape (m,); None: all equal."""
     _learnt: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
+    _lock: threading.Lock = field(
+        default_factory=threading.Lock, init=False, repr=False
+    )
 
     def learnt(self, by: Any, learn: Callable[[], T]) -> T:
         """Return the result of `learn`, computed once for all batches.
 
         `by` is the key of the result: the quantifier with its settings, hashable.
         """
-        if by not in self._learnt:
-            self._learnt[by] = learn()
-        return cast(T, self._learnt[by])
+        with self._lock:
+            if by not in self._learnt:
+                self._learnt[by] = learn()
+            return cast(T, self._learnt[by])
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,39 +22,12 @@ from xnq_dist.readout.rows import OWN
 
 __all__ = [
     "NeighbourValues",
-    "NodeCache",
     "load_groups",
     "load_held_posteriors",
     "load_node_table",
     "vectors",
     "with_own_folds",
 ]
-
-
-T = TypeVar("T")
-
-
-class NodeCache(Generic[T]):
-    """Values of all nodes of the current run, loaded once per process."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._key: str | None = None
-        self._held: T | None = None
-
-    def get(self, key: str, load: Callable[[], T]) -> T:
-        """Return the value of `key`; load it, freeing another key's, where needed."""
-        with self._lock:
-            if self._held is None or self._key != key:
-                self._held = None
-                self._held = load()
-                self._key = key
-            return self._held
-
-    def forget(self) -> None:
-        """Free the memory."""
-        with self._lock:
-            self._held = None
 
 
 @dataclass(frozen=True)
@@ -126,17 +97,14 @@ def load_node_table(
         calibration = ROLES.index("calibration")
         usable = layout.load_roles(from_labels, known) == calibration
     rows = np.flatnonzero(usable & (nodes.labels >= 0))
-    reference = Reference(np.array(prior, np.float64))
-    if len(rows):
-        weights = layout.load_label_weights(from_labels, known)
-        reference = replace(
-            reference,
-            posteriors=values[rows],
-            labels=nodes.labels[rows],
-            rows=rows,
-            weights=None if weights is None else weights[rows],
-        )
-    return nodes, reference
+    weights = layout.load_label_weights(from_labels, known)
+    return nodes, Reference(
+        np.array(prior, np.float64),
+        values[rows],
+        nodes.labels[rows],
+        rows,
+        weights=None if weights is None else weights[rows],
+    )
 
 
 def with_own_folds(run: RunDirectory, nodes: NodeTable) -> NodeTable:

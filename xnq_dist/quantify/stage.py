@@ -50,12 +50,17 @@ from xnq_dist.quantify.communities import open_memberships
 from xnq_dist.quantify.community_rows import label_facts, total_rows
 from xnq_dist.quantify.default.pooling import SPREADS, fit_weights
 from xnq_dist.quantify.default.scenarios import check_prior
-from xnq_dist.quantify.default.surroundings import labels_around, studies_choice
+from xnq_dist.quantify.default.surroundings import (
+    WALKS,
+    LabelledByFold,
+    studies_choice,
+)
 from xnq_dist.quantify.inputs import quantify_inputs
 from xnq_dist.quantify.interface import Quantifier
 from xnq_dist.quantify.loading import NeighbourValues
 from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.reservoir.propagation import only_sums, propagate
+from xnq_dist.reservoir.sums import Start
 from xnq_dist.selection.words import sentences
 
 if TYPE_CHECKING:
@@ -200,20 +205,24 @@ def _learn(
     client: Client,
 ) -> tuple[BatchJob, dict[str, Any]]:
     """Sum over neighbours and learn what the quantifier needs; facts on the latter."""
-    settings, attempt = job.settings, job.attempt
+    settings, auto = job.settings, quantifier.name == "auto"
+    start: Start | None = None
     if record_of(quantifier.name).neighbours:
-        values = NeighbourValues(run.folder.location)
-        once = only_sums, [1], attempt, "neighbours"
-        rounds = propagate(
-            *(client, run.stage("graph"), graph, values, *once),
+        start, rounds = NeighbourValues(run.location), 1
+    elif auto and studies_choice(settings):
+        folds = settings.readout.folds
+        start, rounds = LabelledByFold(run.location, folds, settings.seed), WALKS
+    if start is not None:
+        turns = range(1, rounds + 1)
+        files = propagate(
+            *(client, run.stage("graph"), graph, start, only_sums),
+            *(turns, job.attempt, "sums"),
+            weighted=not auto,
             backend=settings.backend,
         )
-        job = replace(job, neighbours=tuple(rounds[1]))
-    if quantifier.name != "auto":
+        job = replace(job, sums=tuple(tuple(files[turn]) for turn in turns))
+    if not auto:
         return job, {}
-    if studies_choice(settings):
-        around = labels_around(client, run, graph, settings, attempt)
-        job = replace(job, around=around)
     record, facts = result(client, client.submit(learn_from, job, pure=False))
     return replace(job, learnt=record), facts
 

@@ -11,6 +11,7 @@ from tests.quantify.samples import (
     labelled_reference,
     make_communities,
     make_nodes,
+    reference_of,
 )
 from xnq_dist.quantify.classic.counts import Counts
 from xnq_dist.quantify.interface import Reference
@@ -18,7 +19,7 @@ from xnq_dist.quantify.interface import Reference
 
 def test_rows_of_zeros_keep_estimates_finite():
     nodes = make_nodes(np.zeros((4, 2)))
-    batch, reference = make_communities([0, 1, 2, 3]), Reference(np.array([0.5, 0.5]))
+    batch, reference = make_communities([0, 1, 2, 3]), reference_of([0.5, 0.5])
     for name in ("cc", "pcc"):
         found = Counts(name).estimate(batch, nodes, reference)
         np.testing.assert_array_equal(found.prevalence, [[0.5, 0.5]])

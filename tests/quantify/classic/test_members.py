@@ -14,13 +14,13 @@ from tests.quantify.samples import (
     labelled_reference,
     make_communities,
     make_nodes,
+    reference_of,
 )
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.quantifiers import records
 from xnq_dist.quantify.classic import histograms, members
 from xnq_dist.quantify.classic.members import usable_members
-from xnq_dist.quantify.interface import Reference
 from xnq_dist.quantify.registry import make_quantifier
 
 NEED_ROWS = ["sld_bcts", "hdy", "dys", "dmy", "kdey_ml"]
@@ -118,7 +118,7 @@ def test_binary_quantifiers_are_refused_for_three_classes(name):
 def test_missing_reference_or_class_is_explained(name):
     posteriors, reference = drawn(2)
     nodes, batch = make_nodes(posteriors), make_communities([0, 1])
-    bare = Reference(reference.prior)
+    bare = reference_of(reference.prior)
     with pytest.raises(InputError, match="role calibration, or set quantifier = sld"):
         made(name).estimate(batch, nodes, bare)
     if name in ADJUSTED:

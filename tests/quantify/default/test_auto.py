@@ -10,7 +10,12 @@ from scipy.optimize import brentq
 from scipy.special import expit
 
 from tests.conftest import small_settings
-from tests.quantify.samples import draw_posteriors, make_communities, make_nodes
+from tests.quantify.samples import (
+    draw_posteriors,
+    make_communities,
+    make_nodes,
+    reference_of,
+)
 from xnq_dist.quantify.classic.sld import Sld
 from xnq_dist.quantify.default.auto import Auto, interval_of_counts
 from xnq_dist.quantify.default.estimator_fit import Held, Learnt, shift_variance
@@ -138,7 +143,7 @@ def test_intervals_are_wide_without_labels():
     nodes, *_ = drawn(2)
     nodes = dataclasses.replace(nodes, labels=np.full(N, -1, np.int32))
     auto, batch = Auto(), make_communities(np.arange(N))
-    found = auto.estimate(batch, nodes, Reference(np.array([0.4, 0.6])))
+    found = auto.estimate(batch, nodes, reference_of([0.4, 0.6]))
     assert (found.upper - found.lower > 0.4).all()
 
 

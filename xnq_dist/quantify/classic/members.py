@@ -91,14 +91,13 @@ def check_two_classes(name: str, n_classes: int) -> None:
 
 def labelled_rows(name: str, reference: Reference) -> tuple[Floats32, Ints32]:
     """Return the reference's posteriors and labels, (m, C) and (m,)."""
-    posteriors, labels = reference.posteriors, reference.labels
-    if posteriors is None or labels is None or not len(labels):
+    if not len(reference.labels):
         raise InputError(
             f"quantifier = {name} needs labelled nodes that the readout was not fitted "
             "to, and there are none: give some nodes the role calibration, or set "
             "quantifier = sld"
         )
-    return posteriors, labels
+    return reference.posteriors, reference.labels
 
 
 def reference_rows(

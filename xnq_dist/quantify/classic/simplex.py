@@ -53,28 +53,24 @@ LOG_2 = float(np.log(2.0))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _solve(system: Floats, right: Floats, size: int) -> None:
+def _solve(system: Floats, right: Floats) -> None:
     """Gaussian elimination with partial pivoting, in place; `right` is the solution."""
+    size = len(right)
     for k in range(size):
-        pivot = k
-        for i in range(k + 1, size):
-            if abs(system[i, k]) > abs(system[pivot, k]):
-                pivot = i
+        pivot = k + np.argmax(np.abs(system[k:, k]))
         if pivot != k:
-            for j in range(k, size):
-                system[k, j], system[pivot, j] = system[pivot, j], system[k, j]
-            right[k], right[pivot] = right[pivot], right[k]
+            row, value = system[k].copy(), right[k]
+            system[k], right[k] = system[pivot], right[pivot]
+            system[pivot], right[pivot] = row, value
         for i in range(k + 1, size):
             factor = system[i, k] / system[k, k]
-            if factor != 0.0:
-                for j in range(k, size):
-                    system[i, j] -= factor * system[k, j]
-                right[i] -= factor * right[k]
+            for j in range(k, size):
+                system[i, j] -= factor * system[k, j]
+            right[i] -= factor * right[k]
     for k in range(size - 1, -1, -1):
-        value = right[k]
         for j in range(k + 1, size):
-            value -= system[k, j] * right[j]
-        right[k] = value / system[k, k]
+            right[k] -= system[k, j] * right[j]
+        right[k] /= system[k, k]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -87,21 +83,15 @@ def _quadratic(gram: Floats, linear: Floats, p: Floats) -> bool:
     occurs twice. Returns whether the optimality conditions hold.
     """
     n_classes = gram.shape[0]
-    system = np.empty((n_classes + 1, n_classes + 1))
-    right = np.empty(n_classes + 1)
     is_free = p > 0.0
     for _ in range(50 + 10 * n_classes):
         free = np.flatnonzero(is_free)
         size = len(free)
-        for a in range(size):
-            for b in range(size):
-                system[a, b] = gram[free[a], free[b]]
-            system[a, size] = 1.0
-            system[size, a] = 1.0
-            right[a] = linear[free[a]]
+        system = np.ones((size + 1, size + 1))
+        system[:size, :size] = gram[free][:, free]
         system[size, size] = 0.0
-        right[size] = 1.0
-        _solve(system, right, size + 1)
+        right = np.append(linear[free], 1.0)
+        _solve(system, right)
         # Step length up to the optimum, or until a class reaches 0, and that class.
         length = 1.0
         blocking = -1
@@ -136,12 +126,8 @@ def _quadratic(gram: Floats, linear: Floats, p: Floats) -> bool:
 @njit(cache=True, nogil=True, error_model="numpy")
 def _write(p: Floats, row: Floats) -> None:
     """Write p to `row`, projected onto the simplex to remove rounding errors."""
-    mass = 0.0
-    for i in range(p.shape[0]):
-        p[i] = max(p[i], 0.0)
-        mass += p[i]
-    for i in range(p.shape[0]):
-        row[i] = p[i] / mass
+    inside = np.maximum(p, 0.0)
+    row[:] = inside / inside.sum()
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -271,9 +257,8 @@ def likelihood_kernel(
         size = offsets[s + 1] - offsets[s]
         if size == 0:
             continue
-        columns = np.empty((ratios.shape[1], size))
-        for k in range(size):
-            columns[:, k] = ratios[members[offsets[s] + k]]
+        rows = ratios[members[offsets[s] : offsets[s + 1]]]
+        columns = np.ascontiguousarray(rows.T)
         seen = np.full(size, 1.0 / size)
         converged[s] = _minimise(columns, seen, False, p)
         _write(p, prevalence[s])

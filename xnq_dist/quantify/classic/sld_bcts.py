@@ -62,7 +62,9 @@ class SldBcts(Sld):
             posteriors=calibration.apply(np.log(np.maximum(original, FLOOR))),
         )
         members = Communities(usable.offsets, usable.members)
-        estimates = super().estimate(members, calibrated, Reference(prior))
+        estimates = super().estimate(
+            members, calibrated, replace(reference, prior=prior)
+        )
         none_usable = (usable.unlabelled > 0) & (np.diff(usable.offsets) == 0)
         estimates.prevalence[none_usable] = prior
         return estimates

@@ -109,7 +109,7 @@ class DrawnByClass(Quantifier):
             totals = np.bincount(community, values, minlength=len(batch))
             return totals.astype(np.float64)
 
-        known = 1000 if reference.labels is None else len(reference.labels)
+        known = len(reference.labels) or 1000
         logits = _logits(nodes.posteriors[members], code, float(np.log(known + 1.0)))
         prior = float(np.clip(reference.prior[code], 1e-4, 1 - 1e-4))
         size = np.maximum(sums(np.ones(len(members))), 1.0)
@@ -150,7 +150,7 @@ def class_shifts(
 def _skilled(reference: Reference) -> bool:
     """Whether the log-loss of the posteriors is significantly below that of shares."""
     posteriors, labels = reference.posteriors, reference.labels
-    if posteriors is None or labels is None or not len(labels):
+    if not len(labels):
         return False
     shares = np.bincount(labels, minlength=posteriors.shape[1]) / len(labels)
     of_label = posteriors[np.arange(len(labels)), labels].astype(np.float64)
@@ -177,7 +177,7 @@ def _calibration_covariance(reference: Reference, code: int) -> Floats:
     From a logistic regression of the labels on the logits, with weak priors, times
     `INFLATION`, and more where the rarer side has few labels.
     """
-    if reference.posteriors is None or reference.labels is None:
+    if not len(reference.labels):
         return np.diag([INTERCEPT_PRIOR, SLOPE_PRIOR])
     logits = _log_odds(np.asarray(reference.posteriors[:, code], np.float64))
     weights = expit(logits) * expit(-logits)

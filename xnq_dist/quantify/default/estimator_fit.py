@@ -135,14 +135,8 @@ class Learnt:
         numbered, ends = _numbered(groups)
         group_of, n_groups = numbered[0], ends[0]
         labels, rows = reference.labels, reference.rows
-        if labels is None or reference.posteriors is None:
-            labels, rows = np.empty(0, np.int32), np.empty(0, np.int64)
-            posteriors = np.empty((0, nodes.posteriors.shape[1]))
-        else:
-            posteriors = normalised(reference.posteriors, reference.prior)
-        every = np.zeros((len(numbered), len(labels)), np.int32)
-        if rows is not None:
-            every = numbered[:, rows]
+        posteriors = normalised(reference.posteriors, reference.prior)
+        every = numbered[:, rows]
         coarse = every[0]
         each = np.ones(len(labels))
         if reference.weights is not None:
@@ -152,8 +146,7 @@ class Learnt:
         if held is None:
             prior = reference.prior / reference.prior.sum()
             flat = np.broadcast_to(prior, (len(labels), len(prior)))
-            held_rows = np.zeros(len(labels), np.int64) if rows is None else rows
-            held = Held(held_rows, labels, flat)
+            held = Held(rows, labels, flat)
         codes = class_codes(nodes.posteriors.shape[1])
         within, without = np.empty(len(codes)), np.empty(len(codes))
         shared, information = np.empty(len(codes)), np.empty((ends[-1], len(codes)))

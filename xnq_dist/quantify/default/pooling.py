@@ -86,7 +86,7 @@ def _known_members(
     rows = normalised(nodes.posteriors[members], reference.prior)
     rows = (1 - NOISE) * rows + NOISE / rows.shape[1]
     each = np.ones(len(members))
-    if reference.weights is not None and reference.rows is not None:
+    if reference.weights is not None:
         w = reference.weights
         # Unequal weights: as many labels as they are worth.
         of_rows = w * (w.sum() / (w**2).sum())

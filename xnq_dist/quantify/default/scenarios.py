@@ -115,8 +115,7 @@ class Surroundings:
 def _states(nodes: NodeTable, reference: Reference) -> Ints32:
     """Labels of the reference's nodes, -1: unlabelled, -2: other labelled nodes."""
     states = np.where(nodes.unlabelled, -1, -2).astype(np.int32)
-    if reference.rows is not None:
-        states[reference.rows] = nodes.labels[reference.rows]
+    states[reference.rows] = nodes.labels[reference.rows]
     return states
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from xnq_dist.core.arrays import Bools, Floats32, Ints, Ints32
 from xnq_dist.core.method_records import method_of
 from xnq_dist.core.settings import Settings
-from xnq_dist.core.store import Attempt, FileRecord, Manifest, RunDirectory, Stage
+from xnq_dist.core.store import FileRecord, RunDirectory, Stage
 from xnq_dist.graph import layout
 from xnq_dist.groups.own_groups import Groups, degree_groups
 from xnq_dist.quantify.default.estimator_fit import Held, Learnt
@@ -22,16 +22,14 @@ from xnq_dist.quantify.default.scenarios import (
 )
 from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.readout.plus.variants import node_folds
-from xnq_dist.reservoir.propagation import only_sums, propagate
 from xnq_dist.selection.verdict import Selection
 
 if TYPE_CHECKING:
-    from distributed import Client
     from scipy.sparse import csr_array
 
 __all__ = [
     "WALKS",
-    "labels_around",
+    "LabelledByFold",
     "learn",
     "learn_in_process",
     "read_surroundings",
@@ -40,12 +38,14 @@ __all__ = [
 
 WALKS = 2
 """Steps from a node within which labels are counted."""
-STEM = "labels-around"
 
 
 @dataclass(frozen=True)
-class _Start:
-    """Indicators of labelled nodes by fold, and a column of ones that counts walks."""
+class LabelledByFold:
+    """Indicators of labelled nodes by fold, and a column of ones that counts walks.
+
+    Their sums are over distinct neighbours: an edge counts 1, whatever its weight.
+    """
 
     run: str = field(repr=False)
     folds: int
@@ -68,33 +68,6 @@ def _indicators(known: Bools, folds: Ints32, count: int) -> Floats32:
     columns[rows, folds[rows]] = 1.0
     columns[:, -1] = 1.0
     return columns
-
-
-def labels_around(
-    client: Client,
-    run: RunDirectory,
-    graph: Manifest,
-    settings: Settings,
-    attempt: Attempt,
-) -> tuple[tuple[FileRecord, ...], ...]:
-    """Count every node's labelled neighbours by fold; files by round and partition.
-
-    Every edge counts 1, whatever its weight.
-    """
-    folds = settings.readout.folds
-    files = propagate(
-        client,
-        run.stage("graph"),
-        graph,
-        _Start(run.location, folds, settings.seed),
-        only_sums,
-        range(1, WALKS + 1),
-        attempt,
-        STEM,
-        weighted=False,
-        backend=settings.backend,
-    )
-    return tuple(tuple(files[turn]) for turn in range(1, WALKS + 1))
 
 
 def read_surroundings(
