@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 from tests.graph.graphs import csr_of
 from xnq_dist.graph import batches as batches_module
-from xnq_dist.graph import moves as module
 from xnq_dist.graph.moves import FIRST, Communities
 from xnq_dist.groups.streamed import Level
 
@@ -74,15 +71,12 @@ def moved_slowly(matrix, strength, penalty, limit, label, due, turn, sizes):
 @pytest.mark.parametrize("limit", [np.inf, 20.0], ids=["any size", "limited"])
 def test_passes_move_nodes_as_plain_python_does(monkeypatch, weighted, limit, threads):
     """Random parts first, then nodes with neighbours that moved."""
-    batches = partial(batches_module.batches, minimum=7)
-    monkeypatch.setattr(module, "batches", batches)
-    rows = partial(batches_module.max_batch_rows, minimum=7)
-    monkeypatch.setattr(module, "max_batch_rows", rows)
+    monkeypatch.setattr(batches_module, "BATCHES", 7)
     monkeypatch.setattr(batches_module, "SINGLE_THREAD", 0)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(threads)))
     for seed in range(4):
         level, matrix = random_level(seed, weighted)
-        sizes = [len(each.indptr) - 1 for each in batches(level.csr)]
+        sizes = [len(each.indptr) - 1 for each in batches_module.batches(level.csr)]
         assert len(sizes) >= 7
         n = len(level.strength)
         penalty = 1 / 1024
