@@ -8,7 +8,7 @@ clustered again in the same way until it is small enough for METIS.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -132,7 +132,7 @@ def _sample(csr: Csr, label: Ints32, limit: np.uint64, span: tuple[int, int]) ->
     ends = np.stack([rows.targets, rows.indices])
     if limit < EVERY:
         begin = int(csr.indptr[rows.first])
-        positions = np.arange(begin, begin + ends.shape[1], dtype=np.uint64)
+        positions: Any = np.arange(begin, begin + ends.shape[1], dtype=np.uint64)
         ends = ends[:, mix.py_func(positions) <= limit]
     clusters: Ints32 = label[ends]
     return clusters[:, clusters[0] != clusters[1]]
