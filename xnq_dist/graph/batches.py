@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from xnq_dist.core.threads import map_threads
+from xnq_dist.core.threads import map_threads, threads_here
 from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.csr import Csr, CsrRows, spans
 
@@ -33,10 +33,9 @@ def batches(csr: Csr) -> Iterator[CsrRows]:
     No batch has more than its share of the edges, unless a single row has, or of the
     rows: there are at most about twice `BATCHES` for any graph.
     """
-    edges = int(csr.indptr[-1])
-    size = max(-(-edges // BATCHES), 1)
+    size = max(-(-int(csr.indptr[-1]) // BATCHES), 1)
     each = (csr.rows(*span) for span in spans(csr.indptr, size, max_batch_rows(csr)))
-    yield from each if edges <= BATCHES * SINGLE_THREAD else ahead(each)
+    yield from each if size <= SINGLE_THREAD else ahead(each)
 
 
 def max_batch_rows(csr: Csr) -> int:
@@ -44,24 +43,20 @@ def max_batch_rows(csr: Csr) -> int:
     return max(-(-(len(csr.indptr) - 1) // BATCHES), 1)
 
 
-def share_rows(
-    rows: CsrRows, work: Callable[[int, CsrRows], object], threads: int
-) -> None:
+def share_rows(rows: CsrRows, work: Callable[[int, CsrRows], object]) -> None:
     """Call ``work(low, piece)`` on threads for pieces of a batch, each row once.
 
     All pieces have about the same number of edges and rows. A piece starts at row
     `low` of the batch; its row pointers are offsets in the edges of the batch.
     """
-    count = len(rows.indptr) - 1
-    if count + rows.indptr[-1] < SINGLE_THREAD:
-        threads = 1
     cost = rows.indptr + np.arange(len(rows.indptr))
-    inner = np.linspace(cost[0], cost[-1], threads + 1)[1:-1]
-    marks = [0, *np.searchsorted(cost, inner).tolist(), count]
+    threads = 1 if cost[-1] < SINGLE_THREAD else threads_here()
+    inner = np.linspace(0, cost[-1], threads + 1)[1:-1]
+    marks = sorted({0, *np.searchsorted(cost, inner).tolist(), len(cost) - 1})
 
     def piece(span: tuple[int, int]) -> None:
         low, high = span
         indptr = rows.indptr[low : high + 1]
         work(low, CsrRows(rows.first + low, indptr, rows.indices, rows.weights))
 
-    map_threads(piece, list(pairwise(marks)), threads)
+    map_threads(piece, list(pairwise(marks)))

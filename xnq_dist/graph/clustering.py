@@ -8,7 +8,7 @@ clustered again in the same way until it is small enough for METIS.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,8 +28,6 @@ PASSES = 3
 to 3 % more halo rows, a generated one 5 % more."""
 SAMPLE_CHUNK = 1 << 18
 """Edges of a chunk while pairs of clusters are sampled, so that it stays in cache."""
-SAMPLE_MARGIN = 1.05
-"""Factor on the estimated number of edges, so that a random sample is not too large."""
 MAX_VOTES = 2**31 - 1
 """Votes are summed in int32."""
 MIN_SHRINKAGE = 0.95
@@ -114,22 +112,14 @@ def contract(csr: Csr, label: Ints32, clusters: int, keep: int) -> sp.csr_array:
     """The graph between the clusters of `find_clusters`, from about `keep` edges.
 
     Each pair is stored in both directions, with the number of edges. If there are more
-    edges between clusters, a sample is drawn by a hash of the two nodes: both
-    directions of an edge are kept or left out together, for any chunks. Memory is
-    `PAIR` bytes for each kept edge.
+    than `keep` edges, a sample is drawn by a hash of their positions, the same for any
+    chunks. Memory is `PAIR` bytes for each kept edge.
     """
-    keep = min(keep, MAX_VOTES)
-    # First assume that all edges are between clusters; if the sample is then less than
-    # half as large as allowed, sample again with the estimated number.
     edges = max(int(csr.indptr[-1]), 1)
-    for _ in range(2):
-        limit = np.uint64(int(keep / edges * 2**53) << 11) if keep < edges else EVERY
-        sample = partial(_sample, csr, label, limit)
-        parts = map_threads(sample, list(spans(csr.indptr, SAMPLE_CHUNK)))
-        size = sum(part.shape[1] for part in parts)
-        if limit == EVERY or 2 * size > keep:
-            break
-        edges = max(int(size / keep * edges * SAMPLE_MARGIN), 1)
+    share = min(keep, MAX_VOTES) / edges
+    limit = np.uint64(int(share * 2**53) << 11) if share < 1 else EVERY
+    sample = partial(_sample, csr, label, limit)
+    parts = map_threads(sample, list(spans(csr.indptr, SAMPLE_CHUNK)))
     pairs = np.concatenate([np.empty((2, 0), np.int32), *parts], axis=1)
     del parts
     ones = np.ones(pairs.shape[1], np.int32)
@@ -141,7 +131,8 @@ def _sample(csr: Csr, label: Ints32, limit: np.uint64, span: tuple[int, int]) ->
     rows = csr.rows(*span)
     ends = np.stack([rows.targets, rows.indices])
     if limit < EVERY:
-        low, high = np.sort(ends, axis=0).astype(np.uint64)
-        ends = ends[:, mix.py_func((low << np.uint64(32)) | high) <= limit]
+        begin = int(csr.indptr[rows.first])
+        positions: Any = np.arange(begin, begin + ends.shape[1], dtype=np.uint64)
+        ends = ends[:, mix.py_func(positions) <= limit]
     clusters: Ints32 = label[ends]
     return clusters[:, clusters[0] != clusters[1]]

@@ -177,11 +177,12 @@ def write_rows(
     for chunk in chunks:
         degrees[chunk.first - first : chunk.last - first] = np.diff(chunk.indptr)
         scratch.append(folder / "indices", chunk.minor.astype(np.int32))
-        if weighted and chunk.weight is not None:
-            if len(chunk.weight) and chunk.weight.max() > np.finfo(np.float32).max:
+        if weighted:
+            largest = chunk.weight.max(initial=0)
+            if largest > np.finfo(np.float32).max:
                 raise InputError(
-                    f"the weights of one edge add up to {chunk.weight.max():g}, which "
-                    "is too large for float32: scale the weights down"
+                    f"the weights of one edge add up to {largest:g}, which is too "
+                    "large for float32: scale the weights down"
                 )
             scratch.append(folder / "weights", chunk.weight.astype(np.float32))
     return degrees

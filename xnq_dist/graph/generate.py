@@ -89,10 +89,10 @@ def generate(
     """
     shape = nodes, degree, features, classes, homophily, communities
     arguments = Arguments(*shape, seed, labelled, string_ids)
-    names = None
+    names: list[Any] = list(range(communities))
     if string_ids:
         width = len(str(communities - 1))
-        names = [f"community-{k:0{width}d}" for k in range(max(communities, 0))]
+        names = [f"community-{k:0{width}d}" for k in names]
     return _write(out, arguments, names)
 
 
@@ -160,7 +160,7 @@ def load_demo(seed: int = 0) -> tuple[pa.Table, pa.Table, pa.Table]:
 def _write(
     out: str | Path,
     arguments: Arguments,
-    names: Sequence[str] | None,
+    names: Sequence[Any],
     classes: Sequence[str] = (),
 ) -> GeneratedGraph:
     arguments.check()
@@ -176,8 +176,7 @@ def _write(
         "communities": arguments.communities,
         "memberships": 0,
     }
-    named = None if names is None else pa.array(names, pa.string())
-    drawn = _Tables(network, arguments, named, classes, counts)
+    drawn = _Tables(network, arguments, pa.array(names), classes, counts)
     written = (
         ("nodes", "generated_nodes", drawn.nodes()),
         ("truth", "truth", drawn.truth()),
@@ -191,12 +190,11 @@ def _write(
     kinds = ["real"] * arguments.communities
     if arguments.drawn_by_class:
         kinds[::2] = ["proportions"] * len(kinds[::2])
-    labels = names if names is not None else [str(k) for k in range(len(kinds))]
     meta = {
         "arguments": asdict(arguments),
         "counts": counts,
         "class_counts": np.diff(network.by_class[1]).tolist(),
-        "kinds": dict(zip(labels, kinds, strict=True)),
+        "kinds": dict(zip(map(str, names), kinds, strict=True)),
     }
     folder.write_bytes("meta.json", json.dumps(meta, indent=1).encode())
     paths = {name: folder.uri_of(f"{name}.parquet") for name, _, _ in written}
@@ -209,7 +207,7 @@ class _Tables:
 
     network: PlantedNetwork
     arguments: Arguments
-    names: pa.Array | None
+    names: pa.Array
     """Of the communities."""
     classes: Sequence[str]
     counts: dict[str, int]
@@ -244,9 +242,8 @@ class _Tables:
     def memberships(self) -> Iterator[pa.Table]:
         for community, member in draw_memberships(self.network, self.arguments):
             self.counts["memberships"] += len(member)
-            ids = pa.array(community)
-            ids = ids if self.names is None else self.names.take(ids)
-            yield pa.table({"community": ids, "node_id": self._ids(member)})
+            names = self.names.take(pa.array(community))
+            yield pa.table({"community": names, "node_id": self._ids(member)})
 
     def _blocks(self, size: int) -> Iterator[tuple[int, int]]:
         total = self.arguments.nodes

@@ -87,8 +87,8 @@ class CudfPairs:
     ) -> Iterator[Pairs]:
         """Yield the pairs of all rows of the table."""
         named = ids, columns, rules
-        text = ids.values.nbytes / len(ids) if ids.type == "string" else 8
-        rows = int(self.memory // 2 / (ROW + COPIES * (2 * text + 8)))
+        size = ids.values.nbytes / len(ids)
+        rows = int(self.memory // 2 / (ROW + COPIES * (2 * size + 8)))
         numbers = np.arange(len(ids), dtype=np.int32)
         try:
             index = self.frames.DataFrame.from_arrow(

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Bytes, Floats, Floats32, Ints, Ints32
 from xnq_dist.core.simd import prefetch
-from xnq_dist.core.threads import threads_here
 from xnq_dist.graph.batches import batches, max_batch_rows, share_rows
 from xnq_dist.graph.csr import Csr, CsrRows
 
@@ -73,14 +72,14 @@ class Communities:
         def mark(before: Ints32, low: int, rows: CsrRows) -> None:
             mark_due(rows.edges, before[low:], self.label, self.due)
 
-        moved, threads = 0, threads_here()
+        moved = 0
         for rows in batches(csr):
             size = len(rows.indptr) - 1
             before = self.label[rows.first : rows.first + size].copy()
-            share_rows(rows, choose, threads)
+            share_rows(rows, choose)
             nodes = self.strength, self.label, self.weight
             moved += join_communities(rows.first, choice[:size], *nodes, self.limit)
-            share_rows(rows, partial(mark, before), threads)
+            share_rows(rows, partial(mark, before))
         return moved
 
 
@@ -140,43 +139,27 @@ def choose_communities(
     first, indptr, indices = edges
     label, strength, weight, due = state
     penalty, limit, turn = rules
-    rows = indptr.shape[0] - 1
-    # Copy the edges of rows that choose, so that the next ones can be prefetched.
-    chooses = np.empty(rows, np.int32)
-    size, total, widest = 0, 0, 1
-    for row in range(rows):
+    table = empty_table(np.diff(indptr).max() + 1)
+    labels, sums, met = table
+    last = indices.shape[0] - 1
+    for row in range(indptr.shape[0] - 1):
         v = first + row
-        choice[row] = label[v, 0]
+        old, own = label[v, 0], strength[v]
+        choice[row] = old
         if due[v] > turn:
             continue
         due[v] = NEVER
-        if strength[v] <= limit:
-            chooses[size] = row
-            size += 1
-            total += indptr[row + 1] - indptr[row]
-            widest = max(widest, indptr[row + 1] - indptr[row])
-    ends = np.empty(total, np.int32)
-    at = 0
-    for k in range(size):
-        for i in range(indptr[chooses[k]], indptr[chooses[k] + 1]):
-            ends[at] = indices[i]
-            at += 1
-    table = empty_table(widest)
-    labels, sums, met = table
-    last, at = total - 1, 0
-    for k in range(size):
-        row = chooses[k]
-        v, old, own = first + row, choice[row], strength[first + row]
-        begin, degree = indptr[row], indptr[row + 1] - indptr[row]
+        if own > limit:
+            continue
+        degree = indptr[row + 1] - indptr[row]
         count, kept = 0, 0.0
-        for i in range(degree):
-            prefetch(label, ends[min(at + AHEAD, last)], 0)
-            prefetch(weight, label[ends[min(at + AHEAD // 2, last)], 0], 0)
-            u = ends[at]
-            at += 1
+        for i in range(indptr[row], indptr[row + 1]):
+            prefetch(label, indices[min(i + AHEAD, last)], 0)
+            prefetch(weight, label[indices[min(i + AHEAD // 2, last)], 0], 0)
+            u = indices[i]
             if u == v:
                 continue
-            vote = np.float64(votes[begin + i]) if votes.shape[0] > 0 else 1.0
+            vote = np.float64(votes[i]) if votes.shape[0] > 0 else 1.0
             if label[u, 0] == old:
                 kept += vote
             else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from xnq_dist.core.need import Need, RunSize
 from xnq_dist.core.settings import Settings
 from xnq_dist.graph.clustering import PAIR
-from xnq_dist.graph.partition import METIS_SHARE, metis_memory
+from xnq_dist.graph.partition import metis_memory
 from xnq_dist.graph.sort import KEY
 
 __all__ = [
@@ -62,9 +62,9 @@ def task_bytes(nodes: int, edges: int, threads: int) -> int:
     """Bytes of a worker that reads edges, without the buffers of the sort.
 
     Ids with their look-up and the book of the partitions, once; for each task what
-    `halo.build_partition` needs. `edges`: of a partition.
+    `partition_files` needs. `edges`: of a partition.
     """
-    return CLIENT + 100 * nodes + threads * (5 * nodes + 12 * edges)
+    return CLIENT + 100 * nodes + threads * (5 * nodes + 16 * edges)
 
 
 def _partitioning(size: RunSize, settings: Settings) -> int:
@@ -75,7 +75,7 @@ def _partitioning(size: RunSize, settings: Settings) -> int:
     if name in ("auto", "metis"):
         symmetric = not settings.input.directed
         metis = metis_memory(size.nodes, size.edges, symmetric)
-        if name == "metis" or metis <= METIS_SHARE * memory:
+        if name == "metis" or metis <= memory:
             return metis
     if name in ("auto", "stream"):
         return min(memory, size.edges * PAIR)

@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Bools, Ints, Ints32, offsets_of
+from xnq_dist.core.arrays import Ints, Ints32, offsets_of
 from xnq_dist.core.store import Attempt, FileRecord
 from xnq_dist.core.tasks import Shared, Tasks
 from xnq_dist.graph import scratch
@@ -96,7 +96,7 @@ class PartitionTasks:
         owned = book.owned(number)
         # Mark nodes instead of sorting the sources: there may be many times N edges.
         is_halo = np.zeros(self.nodes, np.bool_)
-        mark_sources(csr.indptr, csr.arrays()[0], owned, is_halo)
+        is_halo[values_of(csr.indptr, csr.arrays()[0], owned)] = True
         is_halo[owned] = False
         rows = np.sort(book.relabelled[is_halo]).astype(np.int64)
         path = self.folder / uuid.uuid4().hex
@@ -110,18 +110,12 @@ class PartitionTasks:
         book, csr, halo = shared(), self._csr(), halos[number]
         owned, rows = book.owned(number), np.array(halo.rows())
         local = np.empty(self.nodes, np.int32)
-        local[owned] = np.arange(len(owned), dtype=np.int32)
-        local[book.order[rows]] = np.arange(
-            len(owned), len(owned) + len(rows), dtype=np.int32
-        )
+        names = np.concatenate([owned, book.order[rows]])
+        local[names] = np.arange(len(names), dtype=np.int32)
         indices, weights = csr.arrays()
         indptr = offsets_of(np.diff(csr.indptr)[owned])
-        sources = np.empty(indptr[-1], np.int32)
-        rename_sources(csr.indptr, indices, owned, local, sources)
-        copied = None
-        if self.weighted:
-            copied = np.empty(len(sources), np.float32)
-            copy_rows(csr.indptr, weights, owned, copied)
+        sources = local[values_of(csr.indptr, indices, owned)]
+        copied = values_of(csr.indptr, weights, owned) if self.weighted else None
         read = [each.of_owner(number) for each in halos]
         partition = Partition(
             number,
@@ -153,32 +147,15 @@ def counts(partition: Partition) -> dict[str, int]:
 
 
 @njit(cache=True, nogil=True)
-def mark_sources(indptr: Ints, indices: Ints32, rows: Ints32, marked: Bools) -> None:
-    """Mark the in-neighbours of some rows."""
+def values_of(indptr: Ints, values: NDArray[Any], rows: Ints32) -> NDArray[Any]:
+    """The values of the edges of some rows, one row after the other."""
+    size = 0
     for row in rows:
-        for edge in range(indptr[row], indptr[row + 1]):
-            marked[indices[edge]] = True
-
-
-@njit(cache=True, nogil=True)
-def rename_sources(
-    indptr: Ints, indices: Ints32, rows: Ints32, names: Ints32, out: Ints32
-) -> None:
-    """Write the names of the in-neighbours of some rows, one row after the other."""
+        size += indptr[row + 1] - indptr[row]
+    found = np.empty(size, values.dtype)
     at = 0
     for row in rows:
         for edge in range(indptr[row], indptr[row + 1]):
-            out[at] = names[indices[edge]]
+            found[at] = values[edge]
             at += 1
-
-
-@njit(cache=True, nogil=True)
-def copy_rows(
-    indptr: Ints, values: NDArray[Any], rows: Ints32, out: NDArray[Any]
-) -> None:
-    """Write the values of the edges of some rows, one row after the other."""
-    at = 0
-    for row in rows:
-        for edge in range(indptr[row], indptr[row + 1]):
-            out[at] = values[edge]
-            at += 1
+    return found

@@ -96,7 +96,7 @@ class Arguments:
         """Check the arguments; a `SettingsError` names all that are out of range."""
         nodes = self.nodes
         rules = {
-            "nodes": (nodes >= 10, "at least 10"),
+            "nodes": (10 <= nodes < 2**31, "between 10 and 2^31 - 1"),
             "degree": (0 < self.degree < nodes, f"above 0 and below nodes = {nodes}"),
             "features": (self.features >= 1, "at least 1"),
             "classes": (
@@ -125,7 +125,7 @@ class PlantedNetwork:
     label: NDArray[np.int16]
     labelled: Bools
     propensity: Ints32
-    tickets: Ints32 | Ints
+    tickets: Ints32
     """Each node repeated by its propensity, ordered by (class, home)."""
     group: Ints
     """Bounds in `tickets` of group ``class * blocks + home``, (C * blocks + 1,)."""
@@ -203,9 +203,7 @@ def draw_network(arguments: Arguments) -> PlantedNetwork:
         labelled[by_class[first:last]] = True
     group = label.astype(np.int64) * blocks + home
     order = np.argsort(group, kind="stable")
-    tickets = np.repeat(
-        order.astype(np.int32 if total < 2**31 else np.int64), propensity[order]
-    )
+    tickets = np.repeat(order.astype(np.int32), propensity[order])
     edges = np.zeros(classes * blocks + 1, np.int64)
     # Weights are integers below 2^53, so the sums are exact.
     edges[1:] = np.cumsum(np.bincount(group, propensity, classes * blocks))

@@ -45,7 +45,7 @@ class PairChunk:
     indptr: Ints
     """Offsets of each major's pairs, shape (last - first + 1,), from 0."""
     minor: Ints
-    weight: Floats | None
+    weight: Floats
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ class PairSorter:
     bits. Buffers take `memory` bytes, or as much as the pairs of one major if that is
     more. Temporary files in `folder` are removed when the last chunk was read.
 
-    With `counted` the weight of a pair is the number of times it was added, as if each
-    time had weight 1, in half the memory; there are no reverses.
+    Without weights, the weight of a pair is the number of times it was added, reverses
+    included.
 
     Several sorters can share the work: each sorts some of the pairs (`runs`), and each
     merges all pairs of some majors (`ranges`, `merge`).
@@ -93,9 +93,7 @@ class PairSorter:
         memory: int,
         folder: Path,
         weighted: bool = False,
-        counted: bool = False,
     ) -> None:
-        self._counted = counted
         # Shift instead of multiplying: dividing would take longer than sorting.
         self._bits = max(n_minor - 1, 1).bit_length()
         if n_major << self._bits >= 2**62:
@@ -223,7 +221,7 @@ class PairSorter:
         keys: Keys,
         weights: Weights,
         conflict: Callable[[int, int], XnqError] | None,
-    ) -> tuple[Keys, Weights]:
+    ) -> tuple[Keys, Floats]:
         """Each pair once; arguments are as of `merge`."""
         pairs = keys >> 1
         fresh = np.diff(pairs, prepend=-1) > 0
@@ -231,11 +229,11 @@ class PairSorter:
         reverse = keys & 1 == 1
         self.reversed_added += int(np.count_nonzero(fresh & reverse))
         self.duplicates += int(np.count_nonzero(~(fresh | reverse)))
-        if self._counted:
+        if weights is None:
             counts = np.diff(np.flatnonzero(fresh), append=len(keys))
             return pairs[fresh], counts.astype(np.float64)
-        if weights is None or fresh.all():
-            return pairs[fresh], weights
+        if fresh.all():
+            return pairs, weights
         group = np.cumsum(fresh) - 1
         # The reverse of an original is ignored.
         used = ~reverse | reverse[fresh][group]

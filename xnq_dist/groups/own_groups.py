@@ -71,19 +71,18 @@ def node_groups(stage: Stage, graph: Manifest, settings: Settings) -> Groups:
         one_group = np.zeros(n_nodes, np.int32)
         return Groups((one_group,), one_group)
     allocator.release()  # what METIS left
-    if not groups_by_all_edges(n_edges):
+    if groups_by_all_edges(n_edges):
+        adjacency = layout.read_adjacency(stage, graph)
+        links = [
+            leiden(adjacency, resolution, settings.seed, quick=True)
+            for resolution in (RESOLUTION, FINE)
+        ]
+    else:
         with scratch_folder(settings.scratch) as folder:
-            memory, seed = settings.input.memory_bytes, settings.seed
-            more = memory, RESOLUTION, seed
-            found = streamed.detect(stage, graph, folder, *more, quick=True)
-        degree = degree_groups(_degrees(stage, graph))
-        return Groups((found.astype(np.int32),), degree)
-    adjacency = layout.read_adjacency(stage, graph)
-    by_links = tuple(
-        leiden(adjacency, resolution, settings.seed, quick=True).astype(np.int32)
-        for resolution in (RESOLUTION, FINE)
-    )
-    return Groups(by_links, degree_groups(np.diff(adjacency.indptr).astype(np.int32)))
+            more = settings.input.memory_bytes, RESOLUTION, settings.seed
+            links = [streamed.detect(stage, graph, folder, *more, quick=True)]
+    by_links = tuple(found.astype(np.int32) for found in links)
+    return Groups(by_links, degree_groups(_degrees(stage, graph)))
 
 
 def _degrees(stage: Stage, graph: Manifest) -> Ints32:

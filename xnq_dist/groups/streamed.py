@@ -27,7 +27,7 @@ from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.store import Manifest, Stage
 from xnq_dist.graph import layout
 from xnq_dist.graph.ahead import ahead
-from xnq_dist.graph.csr import ArrayCsr, Csr, CsrRows, write_csr
+from xnq_dist.graph.csr import ArrayCsr, Csr, write_csr
 from xnq_dist.graph.moves import FIRST, Communities, numbered
 from xnq_dist.graph.sort import PairSorter
 from xnq_dist.groups.leiden import number_by_size, optimise
@@ -158,19 +158,14 @@ def contract(level: Level, label: Ints32, folder: Path, memory: int) -> Level:
     strength = np.bincount(label, level.strength).astype(np.float64)
     n = len(strength)
     weighted = level.csr.weighted
-    sorter = PairSorter(n, n, memory, folder, weighted, counted=not weighted)
+    sorter = PairSorter(n, n, memory, folder, weighted)
     for rows in ahead(level.csr.chunks()):
-        sorter.add(*_between(rows, label))
+        ends, others = label[rows.targets], label[rows.indices]
+        across = ends != others
+        weights = rows.weights[across] if weighted else None
+        sorter.add(ends[across], others[across], weights)
     csr = write_csr(sorter.chunks(), n, folder, weighted=True)
     return Level(csr, strength)
-
-
-def _between(rows: CsrRows, label: Ints32) -> tuple[Ints32, Ints32, Floats]:
-    """Communities at both ends of the edges between two of them, and the weights."""
-    ends, others = label[rows.targets], label[rows.indices]
-    across = ends != others
-    weights = rows.weights[across] if len(rows.weights) else rows.weights
-    return ends[across], others[across], weights.astype(np.float64)
 
 
 def _leiden(level: Level, resolution: float, seed: int) -> Ints32:
@@ -189,11 +184,10 @@ def _undirected(stage: Stage, graph: Manifest, folder: Path, memory: int) -> Lev
     n = int(graph.facts["n_nodes"])
     weighted = bool(graph.facts["weighted"])
     both = weighted or not graph.facts["symmetric"]
-    counted = both and not weighted
     index = layout.node_index(stage, graph)
     canonical = np.concatenate(index)
     loops = np.zeros(n)
-    sorter = PairSorter(n, n, memory, folder, weighted, counted=counted)
+    sorter = PairSorter(n, n, memory, folder, weighted)
     for number, rows in enumerate(index):
         partition = layout.load_partition(stage, graph, number)
         columns = np.concatenate([rows, canonical[partition.halo]])
