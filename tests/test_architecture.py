@@ -87,16 +87,16 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 227_808,
-    "core": 29_430,
-    "graph": 46_186,
-    "reservoir": 22_272,
-    "groups": 2_895,
-    "plan and needs": 5_944,
-    "pipeline and the modules next to it": 6_571,
-    "command line and flows": 8_267,
-    "monitor": 3_361,
-    "evaluation": 26_087,
+    "all": 218_929,
+    "core": 28_657,
+    "graph": 43_389,
+    "reservoir": 19_483,
+    "groups": 2_651,
+    "plan and needs": 6_195,
+    "pipeline and the modules next to it": 5_948,
+    "command line and flows": 8_190,
+    "monitor": 3_358,
+    "evaluation": 25_908,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
 

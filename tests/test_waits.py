@@ -18,7 +18,7 @@ ALLOWED = {
     "xnq_dist/graph/ahead.py:ahead": THREADS,
     "xnq_dist/graph/prepare.py:_write": THREADS,
     "xnq_dist/readout/rows.py:Part.over_states": THREADS,
-    "xnq_dist/reservoir/exchange.py:Exchange._gather": INSIDE,
+    "xnq_dist/reservoir/exchange.py:Exchange.apply": INSIDE,
     "xnq_dist/reservoir/wire.py:_raise_failure": "the future is done",
     "xnq_dist/reservoir/wire.py:Receiver.xnq_blocks": "ends when its run is closed; "
     "the sender asks twice a second whether this worker is alive",

@@ -15,7 +15,7 @@ from xnq_dist.groups.leiden import leiden
 
 def cliques(sizes: list[int], bridges: list[tuple[int, int]]) -> sp.csr_array:
     blocks = [np.ones((n, n)) - np.eye(n) for n in sizes]
-    dense = np.array(sp.block_diag(blocks).todense())
+    dense = np.array(sp.block_diag([sp.coo_array(block) for block in blocks]).todense())
     for a, b in bridges:
         dense[a, b] = 1
     return sp.csr_array(dense)

@@ -122,6 +122,7 @@ def embed_scaled(
         **asdict(spec),
         "dim": spec.dim,
         "recurrent_scale": recurrent_scale,
+        "input_scale": input_scale,
         "blocks": [width for width in blocks if width],
         "n_nodes": sum(record.rows for record in files),
         "units_at_once": steps.units,
