@@ -87,10 +87,10 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 218_929,
+    "all": 218_939,
     "core": 28_657,
     "graph": 43_389,
-    "reservoir": 19_483,
+    "reservoir": 19_493,
     "groups": 2_651,
     "plan and needs": 6_195,
     "pipeline and the modules next to it": 5_948,

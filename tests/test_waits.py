@@ -16,12 +16,8 @@ ALLOWED = {
     "xnq_dist/core/backend.py:GpuBackend.to_host": "copies an array, waits for nobody",
     "xnq_dist/core/blocks.py:one_blas_thread": THREADS,
     "xnq_dist/graph/ahead.py:ahead": THREADS,
-    "xnq_dist/graph/prepare.py:_write": THREADS,
     "xnq_dist/readout/rows.py:Part.over_states": THREADS,
     "xnq_dist/reservoir/exchange.py:Exchange.apply": INSIDE,
-    "xnq_dist/reservoir/wire.py:_raise_failure": "the future is done",
-    "xnq_dist/reservoir/wire.py:Receiver.xnq_blocks": "ends when its run is closed; "
-    "the sender asks twice a second whether this worker is alive",
     "xnq_dist/core/waiting.py:gather": INSIDE,
     "xnq_dist/core/waiting.py:run_on_workers": INSIDE,
 }

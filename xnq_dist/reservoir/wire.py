@@ -156,8 +156,11 @@ class Wire:
         """Stop sending and receiving."""
         self._runs.pop(self._run, None)
         with suppress(RuntimeError):  # the worker's loop ended before its connections
-            for pump in list(self._pumps.values()):
-                self._loop.call_soon_threadsafe(pump.cancel)
+            self._loop.call_soon_threadsafe(self._stop)
+
+    def _stop(self) -> None:
+        for pump in self._pumps.values():
+            pump.cancel()
 
     def _enqueue(self, block: Outgoing) -> None:
         self._queues.setdefault(block.worker, deque()).append(block)
