@@ -39,7 +39,13 @@ def test_arrays_come_back_by_name_in_their_order():
     assert np.load(io.BytesIO(written(**ARRAYS))).tolist() == list(ARRAYS)
 
 
-def test_short_arrays_and_other_files_are_refused():
+def test_objects_short_arrays_and_other_files_are_refused():
+    objects = io.BytesIO()
+    np.save(objects, np.array(["pairs"]))
+    np.save(objects, np.array([{}, None], dtype=object))
+    objects.seek(0)
+    with pytest.raises(ValueError, match="array pairs holds Python objects"):
+        read_arrays(objects)
     with pytest.raises(ValueError, match="values ends after 792 of 800 bytes"):
         read_arrays(io.BytesIO(written(values=np.arange(100))[:-8]))
     with pytest.raises(ValueError, match="magic string"):

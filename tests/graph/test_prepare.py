@@ -21,9 +21,10 @@ from xnq_dist.core.errors import (
     InfrastructureError,
     InputError,
     SettingsError,
+    StageError,
 )
 from xnq_dist.core.store import RunDirectory
-from xnq_dist.graph import layout
+from xnq_dist.graph import layout, partition_files
 from xnq_dist.graph import prepare as module
 from xnq_dist.graph.prepare import partitions_table
 
@@ -470,6 +471,13 @@ def test_weights_that_add_up_beyond_float32_are_refused(tmp_path):
     links = edge_table([(0, 1), (0, 1)], weight=[3e38, 3e38])
     with pytest.raises(InputError, match=r"add up to 6e\+38, which is too large for"):
         run(tmp_path, node_table(4), links, "input.duplicates=sum")
+
+
+def test_counts_that_do_not_add_up_are_a_fault(tmp_path, monkeypatch):
+    real = partition_files.counts
+    monkeypatch.setattr(partition_files, "counts", lambda p: real(p) | {"edges": 0})
+    with pytest.raises(StageError, match=r"partitions hold \(4, 0\) nodes and edges"):
+        run(tmp_path, node_table(4), edge_table())
 
 
 def test_the_partitions_table_fits_its_schema(tmp_path):

@@ -107,7 +107,10 @@ def _header(stream: Any, name: str) -> _Header:
     """Read the header of an array, which gets this name."""
     numpy_format.read_magic(stream)
     with _ONE_AT_A_TIME:
-        return _Header(name, *numpy_format.read_array_header_1_0(stream))
+        header = _Header(name, *numpy_format.read_array_header_1_0(stream))
+    if header.dtype.hasobject:
+        raise ValueError(f"array {name} holds Python objects, which are not read")
+    return header
 
 
 def _values(stream: Any, header: _Header) -> np.ndarray:

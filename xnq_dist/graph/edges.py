@@ -52,6 +52,11 @@ class EdgeCounts:
         mine, theirs = self.facts(), other.facts()
         return EdgeCounts(**{name: mine[name] + theirs[name] for name in mine})
 
+    def edges(self) -> int:
+        """Expected number of edges of the graph."""
+        lost = self.duplicates_dropped + self.unknown_dropped
+        return self.edges_read - lost + self.reversed_added
+
     def facts(self) -> dict[str, int]:
         """The counts by name."""
         return asdict(self)

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from xnq_dist.core import allocator
 from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32, Words
+from xnq_dist.core.errors import StageError
 from xnq_dist.core.inputs import graph_inputs
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Settings
@@ -89,7 +90,7 @@ def prepare(
     InputError, SettingsError
         For tables or settings that cannot be used.
     StageError
-        When temporary files cannot be written.
+        When temporary files cannot be written, or counts do not add up.
 
     Notes
     -----
@@ -144,6 +145,12 @@ def prepare(
             **sizes,
             "counts": counts.facts(),
         }
+        of_partitions = sum(sizes["owned"]), sum(sizes["edges"])
+        if of_partitions != (len(rows.ids), int(csr.indptr[-1])):
+            raise StageError(
+                f"partitions hold {of_partitions} nodes and edges of {len(rows.ids)} "
+                f"and {int(csr.indptr[-1])}: internal error, please report it"
+            )
         seconds, digest = time.monotonic() - began, fingerprint(inputs)
         made = stage.commit(attempt, files, digest, inputs, facts, seconds)
     label(run, made, nodes, contents, settings, progress, rows.labels)
