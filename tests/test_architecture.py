@@ -87,15 +87,15 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 219_054,
+    "all": 219_142,
     "core": 28_672,
     "graph": 43_489,
     "reservoir": 19_493,
     "groups": 2_651,
-    "plan and needs": 6_195,
-    "pipeline and the modules next to it": 5_948,
+    "plan and needs": 6_237,
+    "pipeline and the modules next to it": 5_951,
     "command line and flows": 8_190,
-    "monitor": 3_358,
+    "monitor": 3_401,
     "evaluation": 25_908,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""

@@ -19,7 +19,7 @@ from xnq_dist.core.store import Manifest, RunDirectory, deleting_damage, repaire
 from xnq_dist.due import due_after_embeddings, due_stages, summary
 from xnq_dist.graph.tables import Sources
 from xnq_dist.input_checks import check_inputs, check_request, check_sources
-from xnq_dist.monitor.progress import expect, in_view, watching
+from xnq_dist.monitor.progress import expect, in_view, warn_if_late, watching
 from xnq_dist.plan import Plan
 from xnq_dist.reuse import Request, relabel, take_over
 
@@ -215,6 +215,7 @@ def run_all(
         with Workers(sized, settings.cluster.timeout) as workers:
             job = partial(Job, run, sources, settings, workers, plan)
             found = _done(job, stages)
+        warn_if_late()
         return {**found, "seconds": round(time.perf_counter() - began, 1)}
 
 

@@ -19,6 +19,7 @@ __all__ = [
     "in_view",
     "log_lines",
     "seconds_left_text",
+    "warn_if_late",
     "watching",
 ]
 
@@ -96,6 +97,13 @@ def current_watch() -> Watch:
 def expect(seconds: float | None) -> None:
     """Note the expected seconds of the current run; None: not known."""
     current_watch().planned = seconds or 0.0
+
+
+def warn_if_late() -> None:
+    """Log if the current run took more than twice the expected time, from a minute."""
+    watch = current_watch()
+    if WORTH_SAYING <= watch.planned < watch.spent() / 2:
+        log.warning("the run took %.0f s instead of %.0f", watch.spent(), watch.planned)
 
 
 def in_view(stage: str, work: Callable[[Progress], T]) -> T:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xnq_dist.core import cluster
 from xnq_dist.core.settings import Settings
+from xnq_dist.core.sizes import human
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.plan.adding import add_up
 from xnq_dist.plan.checks import check_fits
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from distributed import Client
 
 __all__ = ["settled"]
+
+log = logging.getLogger(__name__)
 
 
 REMAINING = {"posteriors": ("readout", "quantify"), "quantify": ("quantify",)}
@@ -46,6 +50,12 @@ def settled(
     met = add_up(size, settings, graph.facts["partitions"], workers, detects)
     if plan is not None:
         met = replace(met, kind=plan.planned.kind)
+        if met.worker_memory > plan.planned.worker_memory:
+            log.warning(
+                "a worker needs %s, more than the planned %s",
+                human(met.worker_memory),
+                human(plan.planned.worker_memory),
+            )
     if stage in REMAINING:
         check_fits(met.of(*REMAINING[stage]))
     else:
