@@ -87,9 +87,9 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 219_142,
+    "all": 219_147,
     "core": 28_672,
-    "graph": 43_489,
+    "graph": 43_494,
     "reservoir": 19_493,
     "groups": 2_651,
     "plan and needs": 6_237,

@@ -97,7 +97,7 @@ def _reassigned(part: Ints32, degrees: Ints, limits: Limits, sizes: Ints) -> Int
     turn, which leaves each partition with at most the mean and one node's edges.
     """
     partitions = len(sizes)
-    over = (sizes > limits).any(axis=1)
+    over = np.asarray((sizes > limits).any(axis=1))
     by_degree = np.argsort(-degrees, kind="stable")
     for every in REASSIGNED:
         leaves = np.zeros(len(part), np.bool_)
