@@ -87,10 +87,10 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 219_147,
+    "all": 219_153,
     "core": 28_672,
     "graph": 43_494,
-    "reservoir": 19_493,
+    "reservoir": 19_499,
     "groups": 2_651,
     "plan and needs": 6_237,
     "pipeline and the modules next to it": 5_951,

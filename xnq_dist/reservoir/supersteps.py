@@ -22,8 +22,9 @@ __all__ = ["run_reservoir"]
 
 log = logging.getLogger(__name__)
 
-SECONDS = 2.0
-"""Approximate duration of a task of several supersteps: a signal waits for its end."""
+STRIDE, SECONDS = 64, 2.0
+"""Maximum number of supersteps of one task, and its approximate duration: a signal
+waits for its end."""
 
 Finish = Callable[[int, Floats32], Any]
 
@@ -102,7 +103,7 @@ def _drive(
     while exchange.step < end:
         target = min(end, (exchange.step // every + 1) * every)
         # A few at a time, so that progress is reported.
-        count = min(stride, target - exchange.step)
+        count = min(stride, STRIDE, target - exchange.step)
         began = time.perf_counter()
         exchange.advance(count)
         taken = (time.perf_counter() - began) / count
