@@ -87,9 +87,9 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 219_153,
+    "all": 219_251,
     "core": 28_672,
-    "graph": 43_494,
+    "graph": 43_592,
     "reservoir": 19_499,
     "groups": 2_651,
     "plan and needs": 6_237,

@@ -249,5 +249,5 @@ def test_a_program_whose_statements_workers_would_repeat_is_refused(
     monkeypatch.delattr(main, "__file__")
     local.check_program()
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    with pytest.raises(SettingsError, match="which is read-only"):
+    with pytest.raises(SettingsError, match="which cannot be written"):
         local.check_program()

@@ -16,7 +16,8 @@ from xnq_dist.core.errors import InputError
 from xnq_dist.core.settings import Reading
 from xnq_dist.graph.formats.looks import looks_like
 from xnq_dist.graph.formats.sniffing import sniff
-from xnq_dist.graph.tables import ids_of, open_table
+from xnq_dist.graph.keys import ids_of
+from xnq_dist.graph.tables import open_table
 
 ROWS = pa.table(
     {"src": ["u1", "ü2", "u3"] * 20, "dst": range(60), "weight": [0.5, 1.0, 2.5] * 20}

@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from xnq_dist.core.errors import InputError
-from xnq_dist.graph.tables import Batch, ids_of, open_table
+from xnq_dist.graph.keys import ids_of
+from xnq_dist.graph.tables import Batch, open_table
 from xnq_dist.graph.values import one_form, plain_values, show
 
 

@@ -23,9 +23,10 @@ from xnq_dist.core.arrays import Ints, Words, offsets_of
 from xnq_dist.core.random_bits import GAMMA, mix
 from xnq_dist.core.settings import Missing
 from xnq_dist.graph.ids import text_hashes, text_of
+from xnq_dist.graph.keys import ids_of
 from xnq_dist.graph.labels import plain_labels
 from xnq_dist.graph.profile.headers import PLACE
-from xnq_dist.graph.tables import Batch, ids_of
+from xnq_dist.graph.tables import Batch
 from xnq_dist.graph.values import is_text
 
 __all__ = ["batch_total", "words_of"]

@@ -100,10 +100,7 @@ def read_edges(
         )
         counts = sum((found for _, found in sorted_shares), EdgeCounts())
         if not counts.edges_read:
-            raise InputError(
-                f"{table.what} {table.path} has no rows: check that it is the right "
-                "file"
-            )
+            raise table.no_rows()
         runs = [run for some, _ in sorted_shares for run in some]
         size = sum(run.size for run in runs) // (SHARES * tasks.slots) + 1
         ranges = job.sorter(tasks.folder).ranges(runs, max(size, PAIRS))

@@ -156,7 +156,7 @@ class FeatureColumns:
         for at, values in self._values(index):
             matrix = self.encoding.matrix(values)
             if np.isnan(matrix).any():
-                raise self._changed()
+                raise self.changed()
             yield at, matrix
 
     def _values(self, index: Ints) -> Iterator[tuple[Ints, list[Any]]]:
@@ -173,9 +173,9 @@ class FeatureColumns:
                 break
             yield at, [self._checked(name, batch) for name in self.names]
         if done != len(index):
-            raise self._changed()
+            raise self.changed()
 
-    def _changed(self) -> InfrastructureError:
+    def changed(self) -> InfrastructureError:
         """The error of a table that changed after its ids were read."""
         return InfrastructureError(
             f"{self.table.what} {self.table.path} changed while it was read: run again"
@@ -281,7 +281,7 @@ class FeatureBlocks:
         for block in range(*np.searchsorted(self._starts, [first, last])):
             start, stop = int(self._starts[block]), int(self._starts[block + 1])
             path = self._folder / str(block)
-            rows = scratch.read(path, self._row)
+            rows = scratch.shared(path, self._row, stop - start)
             matrix = np.empty(rows["values"].shape, np.float32)
             matrix[rows["row"] - start] = rows["values"]
             path.unlink()

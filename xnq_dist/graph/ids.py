@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from xnq_dist.core.arrays import Bytes, Ints, Ints32
 from xnq_dist.core.errors import DoesNotFitError, InputError
 from xnq_dist.core.random_bits import mix
-from xnq_dist.graph.tables import Batch, ids_of
+from xnq_dist.graph.keys import ids_of
+from xnq_dist.graph.tables import Batch
 from xnq_dist.graph.values import show
 
 __all__ = ["NodeIds", "text_of"]

@@ -22,8 +22,9 @@ from xnq_dist.core.errors import InputError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Missing, Settings
 from xnq_dist.graph.ids import NodeIds
+from xnq_dist.graph.keys import ids_of, plain_keys
 from xnq_dist.graph.profile.headers import columns_of
-from xnq_dist.graph.tables import Batch, Table, ids_of, plain_keys
+from xnq_dist.graph.tables import Batch, Table
 from xnq_dist.graph.values import (
     NULL_WORDS,
     of_one_type,

@@ -19,8 +19,8 @@ from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Manifest, RunDirectory, fingerprint
 from xnq_dist.graph.features import FeatureColumns
-from xnq_dist.graph.labels import read_nodes
-from xnq_dist.graph.layout import file_stem, node_index
+from xnq_dist.graph.keys import ids_of
+from xnq_dist.graph.layout import file_stem, load_ids, node_index
 from xnq_dist.graph.tables import Table
 
 __all__ = ["read_scores", "write_scores"]
@@ -49,6 +49,8 @@ def read_scores(
     if not names:
         return None
     columns = FeatureColumns(table, names, scores=True)
+    if (index < 0).any():
+        raise columns.changed()
     columns.learn(index, progress=progress)
     scores = np.empty((len(index), columns.n_features), np.float32)
     for at, scaled in columns.batches(index):
@@ -80,7 +82,9 @@ def write_scores(
         return
     began = time.monotonic()
     if scores is None:
-        _, index, _ = read_nodes(table, settings, progress)
+        ids, named = load_ids(run.stage("graph"), graph), settings.columns.node_id
+        rows = [ids_of(batch, named) for batch in table.batches([named])]
+        index = np.concatenate([ids.index_of(each) for each in rows])
         scores = read_scores(table, settings, index, progress)
     made = np.asarray(scores)
     attempt = stage.begin()

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.types as pt
 
@@ -33,16 +32,14 @@ from xnq_dist.graph.locations import (
     state_of,
     visible,
 )
-from xnq_dist.graph.values import is_text, plain_values, quoted
+from xnq_dist.graph.values import plain_values
 
 __all__ = [
     "Batch",
     "Sources",
     "Table",
-    "ids_of",
     "is_text_file",
     "open_table",
-    "plain_keys",
 ]
 
 log = logging.getLogger(__name__)
@@ -241,17 +238,22 @@ class Table:
         return self.texts[file]
 
     @cached_property
-    def schemas(self) -> dict[str, dict[str, pa.DataType]]:
-        """The columns of every file; those of text are known after `settle`."""
+    def _schemas(self) -> dict[str, pa.Schema]:
         found = {}
         for file in self.files:
             with self._reading(file) as reader:
-                schema = reader.schema()
-            # A file's own column counts, not the one in its path.
-            in_path = {name: values.type for name, values in self.in_paths.items()}
-            inside = dict(zip(schema.names, schema.types, strict=True))
-            found[file] = in_path | inside
+                found[file] = reader.schema()
         return found
+
+    @cached_property
+    def schemas(self) -> dict[str, dict[str, pa.DataType]]:
+        """The columns of every file; those of text are known after `settle`."""
+        # A file's own column counts, not the one in its path.
+        in_path = {name: values.type for name, values in self.in_paths.items()}
+        return {
+            file: in_path | dict(zip(schema.names, schema.types, strict=True))
+            for file, schema in self._schemas.items()
+        }
 
     def settle(self, columns: Iterable[str]) -> Table:
         """The table with the types of all values of some columns of text files.
@@ -369,15 +371,15 @@ class Table:
 
     def _batches_of(self, file: str, columns: list[str], rows: int) -> Iterator[Batch]:
         first = self.first
+        names = self._schemas[file].names
+        for name in columns:
+            places = [str(at) for at, each in enumerate(names, 1) if each == name]
+            if len(places) > 1:
+                raise InputError(
+                    f"{file} has {len(places)} columns named {name!r} "
+                    f"({', '.join(places)}): rename all but one"
+                )
         with self._reading(file) as reader:
-            names = reader.schema().names
-            for name in columns:
-                places = [str(at) for at, each in enumerate(names, 1) if each == name]
-                if len(places) > 1:
-                    raise InputError(
-                        f"{file} has {len(places)} columns named {name!r} "
-                        f"({', '.join(places)}): rename all but one"
-                    )
             there = [name for name in columns if name in names] or names[:1]
             for batch in reader.batches(there, rows, self.groups):
                 for name in columns:
@@ -467,65 +469,3 @@ def _no_versions(filesystem: Any, root: str, shown: str) -> None:
                 f"{shown} is a folder of a {name} table, whose files also hold rows "
                 f"that are deleted: write its current rows ({rows}) to a Parquet file"
             )
-
-
-def ids_of(batch: Batch, column: str) -> pa.Array:
-    """A batch's ids as int64 or string; integers too large for int64 as string.
-
-    Parameters
-    ----------
-    batch
-        Rows with the column.
-    column
-        Integers, floats that are integers, strings, dates (as text), or dictionaries of
-        those.
-
-    Raises
-    ------
-    InputError
-        For another type, or a null (the message names the row).
-    """
-    keys = plain_keys(batch, column)
-    if keys is None:
-        raise InputError(
-            f"column {quoted(column)} of {batch.file} is {batch.column(column).type}, "
-            "not an integer or a string: cast the ids to one of them"
-        )
-    if keys.null_count:
-        at = pc.index(pc.is_null(keys), pa.scalar(True)).as_py()
-        raise InputError(
-            f"column {quoted(column)} is null in {batch.row(at)}: fill in the id, "
-            "every row needs one"
-        )
-    return keys
-
-
-def plain_keys(batch: Batch, column: str) -> pa.Array | None:
-    """Integers or text in a column as int64 or string; None: it has another type.
-
-    Integers too large for int64, and dates, are text.
-    """
-    array = batch.column(column)
-    if pt.is_floating(array.type):
-        return _whole_numbers(array, batch, column)
-    if pt.is_integer(array.type) or pt.is_null(array.type):
-        try:
-            return array.cast(pa.int64())
-        except pa.ArrowInvalid:
-            return array.cast(pa.string())
-    as_text = is_text(array.type) or pt.is_date32(array.type)
-    return array.cast(pa.string()) if as_text else None
-
-
-def _whole_numbers(array: pa.Array, batch: Batch, column: str) -> pa.Array:
-    """Integers that another tool wrote as floats; NaN becomes null."""
-    wide = array.cast(pa.float64())
-    wide = pc.if_else(pc.is_nan(wide), None, wide)
-    exact = pc.and_(pc.equal(pc.floor(wide), wide), pc.less(pc.abs(wide), 2.0**53))
-    if pc.all(exact).as_py() is False:
-        at = pc.index(exact, pa.scalar(False)).as_py()
-        raise InputError(
-            f"column {quoted(column)} is {wide[at].as_py()} in {batch.row(at)}, and "
-            "ids and labels are integers or text: write the column as one of them"
-        )
-    return wide.cast(pa.int64())

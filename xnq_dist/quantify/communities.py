@@ -22,10 +22,11 @@ from xnq_dist.core.errors import InputError
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Manifest, RunDirectory
 from xnq_dist.graph.ids import NodeIds
+from xnq_dist.graph.keys import ids_of
 from xnq_dist.graph.profile.headers import columns_of
 from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.sort import PairChunk, PairSorter
-from xnq_dist.graph.tables import Batch, Sources, Table, ids_of, open_table
+from xnq_dist.graph.tables import Batch, Sources, Table, open_table
 from xnq_dist.graph.values import one_form
 from xnq_dist.quantify.interface import Communities
 

@@ -68,18 +68,18 @@ def tls() -> dict[str, Any]:
 
 
 def check_program() -> None:
-    """Check that worker processes can import the running program, as they have to.
+    """Check that worker processes can start and import the running program.
 
     Raises
     ------
     SettingsError
         When it was read from standard input, or would start workers in each worker;
-        when /dev/shm is read-only.
+        when /dev/shm cannot be written.
     """
     if not os.access("/dev/shm", os.W_OK):  # noqa: S108 - of multiprocessing's locks
         raise SettingsError(
-            "worker processes need /dev/shm, which is read-only: make it writable, or "
-            "set cluster.workers=1"
+            "worker processes need /dev/shm, which cannot be written: make it "
+            "writable, or set cluster.workers=1"
         )
     program = sys.modules["__main__"]
     file = getattr(program, "__file__", None)

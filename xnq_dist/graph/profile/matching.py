@@ -15,8 +15,9 @@ from xnq_dist.core.settings import ColumnSettings, Settings
 from xnq_dist.graph.digesting import words_of
 from xnq_dist.graph.edges import weights_of
 from xnq_dist.graph.ids import NodeIds
+from xnq_dist.graph.keys import ids_of
 from xnq_dist.graph.labels import NodeRows
-from xnq_dist.graph.tables import Batch, Table, ids_of
+from xnq_dist.graph.tables import Batch, Table
 from xnq_dist.graph.values import NULL_WORDS, is_text, show
 
 __all__ = ["MatchObserver", "NodeObserver"]
