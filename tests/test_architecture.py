@@ -87,7 +87,7 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 219_251,
+    "all": 219_260,
     "core": 28_672,
     "graph": 43_592,
     "reservoir": 19_499,

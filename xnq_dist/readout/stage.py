@@ -96,7 +96,7 @@ def fit_readout(
             client,
             source,
             used,
-            np.ones(len(used)) if weights is None else weights,
+            np.broadcast_to(1.0, len(used)) if weights is None else weights,
             labels.facts["classes"],
             settings,
             attempt,

@@ -121,7 +121,9 @@ def scaled_weights(weights: Floats, shown: Ints) -> Floats:
     information.
     """
     used = weights[shown]
-    return np.asarray(weights * (used.sum() / (used**2).sum()))
+    factor = used.sum() / (used**2).sum()
+    # Equal weights need no memory of their own (`stage.fit_readout`).
+    return weights if factor == 1.0 else np.asarray(weights * factor)
 
 
 def _write_held(
