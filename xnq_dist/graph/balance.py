@@ -14,7 +14,6 @@ import numpy as np
 from numba import njit
 
 from xnq_dist.core.arrays import Ints, Ints32
-from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.csr import Csr
 
 __all__ = ["hold_limits"]
@@ -75,7 +74,7 @@ def hold_limits(csr: Csr, part: Ints32, partitions: int) -> None:
     limits = find_limits(degrees, partitions)
     sizes = _sizes(part, degrees, partitions)
     for loss in LOSSES:
-        for rows in ahead(csr.chunks()):
+        for rows in csr.chunks():
             move_nodes(*rows.edges, part, sizes, limits, loss)
     if (sizes > limits).any():
         part[:] = _reassigned(part, degrees, limits, sizes)

@@ -14,7 +14,6 @@ from itertools import pairwise
 import numpy as np
 
 from xnq_dist.core.threads import map_threads, threads_here
-from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.csr import Csr, CsrRows, spans
 
 __all__ = ["batches", "max_batch_rows", "share_rows"]
@@ -28,14 +27,14 @@ SINGLE_THREAD = 1 << 17
 
 
 def batches(csr: Csr) -> Iterator[CsrRows]:
-    """Yield all rows in order, in `BATCHES` batches or more, with read-ahead.
+    """Yield all rows in order, in `BATCHES` batches or more.
 
     No batch has more than its share of the edges, unless a single row has, or of the
     rows: there are at most about twice `BATCHES` for any graph.
     """
     size = max(-(-int(csr.indptr[-1]) // BATCHES), 1)
-    each = (csr.rows(*span) for span in spans(csr.indptr, size, max_batch_rows(csr)))
-    yield from each if size <= SINGLE_THREAD else ahead(each)
+    for span in spans(csr.indptr, size, max_batch_rows(csr)):
+        yield csr.rows(*span)
 
 
 def max_batch_rows(csr: Csr) -> int:

@@ -1,4 +1,4 @@
-"""The adjacency in canonical order, by rows: in memory, or streamed from files.
+"""The adjacency in canonical order, by rows: in memory, or mapped from files.
 
 Row v holds the in-neighbours of node v, ascending; rows and neighbours are canonical
 indices. Row pointers and one row must fit in memory; the edges need not.
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Floats32, Ints, Ints32, offsets_of
+from xnq_dist.core.arrays import Ints, Ints32, offsets_of
 from xnq_dist.core.errors import InputError
 from xnq_dist.graph import scratch
 from xnq_dist.graph.sort import PairChunk
@@ -79,13 +79,20 @@ def spans(
 
 
 @dataclass(frozen=True)
-class _Chunked(ABC):
+class _ByRows(ABC):
     indptr: Ints
     """Shape (N + 1,)."""
 
     @abstractmethod
+    def arrays(self) -> tuple[Ints32, NDArray[Any]]:
+        """All column indices, and weights: empty without."""
+
     def rows(self, first: int, last: int) -> CsrRows:
         """Rows first to last - 1."""
+        begin, end = self.indptr[first], self.indptr[last]
+        indices, weights = self.arrays()
+        indptr = self.indptr[first : last + 1] - begin
+        return CsrRows(first, indptr, indices[begin:end], weights[begin:end])
 
     def chunks(self, edges: int = CHUNK_EDGES) -> Iterator[CsrRows]:
         """All rows in order, about `edges` edges at a time."""
@@ -94,7 +101,7 @@ class _Chunked(ABC):
 
 
 @dataclass(frozen=True)
-class ArrayCsr(_Chunked):
+class ArrayCsr(_ByRows):
     """An adjacency in memory."""
 
     indices: Ints32
@@ -105,41 +112,22 @@ class ArrayCsr(_Chunked):
         """Whether edges have weights."""
         return len(self.weights) > 0
 
-    def rows(self, first: int, last: int) -> CsrRows:
-        """Rows first to last - 1."""
-        begin, end = self.indptr[first], self.indptr[last]
-        indptr = self.indptr[first : last + 1] - begin
-        # Without weights, these are empty too.
-        some = self.indices[begin:end], self.weights[begin:end]
-        return CsrRows(first, indptr, *some)
-
-    def arrays(self) -> tuple[Ints32, Floats32]:
+    def arrays(self) -> tuple[Ints32, NDArray[Any]]:
         """All column indices and weights."""
         return self.indices, self.weights
 
 
 @dataclass(frozen=True)
-class FileCsr(_Chunked):
+class FileCsr(_ByRows):
     """An adjacency whose edges are in two binary files."""
 
     folder: Path
     weighted: bool
 
-    def rows(self, first: int, last: int) -> CsrRows:
-        """Rows first to last - 1."""
-        begin = int(self.indptr[first])
-        part = begin, int(self.indptr[last]) - begin
-        weights = NO_WEIGHTS
-        if self.weighted:
-            weights = scratch.read(self.folder / "weights", np.float32, *part)
-        indices = scratch.read(self.folder / "indices", np.int32, *part)
-        return CsrRows(first, self.indptr[first : last + 1] - begin, indices, weights)
-
-    def arrays(self) -> tuple[Ints32, Floats32]:
-        """All column indices and weights, memory-mapped from the files."""
-        # Kernels are compiled for arrays that can be written.
-        indices = scratch.mapped(self.folder / "indices", np.int32, "c")
-        return indices, scratch.mapped(self.folder / "weights", np.float32, "c")
+    def arrays(self) -> tuple[Ints32, NDArray[Any]]:
+        """All column indices and weights, mapped: read where they are used."""
+        indices = scratch.mapped(self.folder / "indices", np.int32)
+        return indices, scratch.mapped(self.folder / "weights", np.float32)
 
 
 Csr = ArrayCsr | FileCsr
