@@ -60,8 +60,7 @@ def write_graph(name: str, folder: Path) -> Path:
     csr, _ = read_edges(
         edges_table,
         ids,
-        settings.columns,
-        settings.input,
+        settings,
         in_process(folder, settings.input.memory_bytes),
     )
     np.save(csr.folder / "indptr.npy", csr.indptr)

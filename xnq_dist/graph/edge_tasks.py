@@ -19,7 +19,7 @@ import numpy as np
 from xnq_dist.core.arrays import offsets_of
 from xnq_dist.core.errors import InputError, StageError
 from xnq_dist.core.progress import Progress, silent
-from xnq_dist.core.settings import ColumnSettings, InputSettings
+from xnq_dist.core.settings import ColumnSettings, InputSettings, Settings
 from xnq_dist.core.tasks import Shared, Tasks
 from xnq_dist.graph import scratch
 from xnq_dist.graph.csr import FileCsr, shared_csr, write_rows
@@ -31,6 +31,7 @@ from xnq_dist.graph.edges import (
     columns_read,
     weight_conflict,
 )
+from xnq_dist.graph.gpu_ingest import edge_pairs
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.profile.headers import columns_of
 from xnq_dist.graph.sort import PairSorter, SortedRun
@@ -64,16 +65,15 @@ def _sizes(table: Table, token: Path) -> list[int | None]:
 def read_edges(
     table: Table,
     ids: NodeIds,
-    columns: ColumnSettings,
-    settings: InputSettings,
+    settings: Settings,
     tasks: Tasks,
     progress: Progress = silent,
-    pairs: PairsOf = arrow_pairs,
 ) -> tuple[FileCsr, EdgeCounts]:
     """The adjacency (rows: targets) in canonical order, in the tasks' folder.
 
-    `csr.shared_csr` opens it in tasks. With ``duplicates: sum``, an edge of a graph
-    without weights gets its number of rows as weight, unless all are 1.
+    In this process, on a cluster of GPUs, cuDF reads the table (`gpu_ingest`).
+    `csr.shared_csr` opens the adjacency in tasks. With ``duplicates: sum``, an edge of
+    a graph without weights gets its number of rows as weight, unless all are 1.
 
     Raises
     ------
@@ -85,13 +85,18 @@ def read_edges(
         When the number of edges after the sort is not the expected one, and when a file
         of a task is missing or has another size.
     """
+    columns, rules = settings.columns, settings.input
+    pairs = edge_pairs(settings, ids) if tasks.here else arrow_pairs
+    if pairs is not arrow_pairs:
+        # A GPU has memory for one share at a time.
+        tasks = Tasks(tasks.folder, 1, rules.memory_bytes)
     table.require(columns_of("edges", columns))
-    weighted = table.has(columns.weight) or settings.duplicates == "sum"
+    weighted = table.has(columns.weight) or rules.duplicates == "sum"
     table = table.settle(columns_read(table, columns))
     shares = table.shares(max(ROWS, table.n_rows // (SHARES * tasks.slots)))
     rows = table.n_rows or len(shares)
     with tasks.share(ids, NodeIds.arrays, NodeIds.of_arrays) as shared:
-        rules = settings.model_copy(update={"memory": tasks.memory})
+        rules = rules.model_copy(update={"memory": tasks.memory})
         job = EdgeSort(len(ids), tasks.folder, columns, rules, weighted, table.what)
         sorted_shares = tasks.map(
             partial(job.sort, pairs, shared),

@@ -25,13 +25,11 @@ from xnq_dist.core.threads import map_threads
 from xnq_dist.graph.csr import CHUNK_EDGES, FileCsr, spans
 from xnq_dist.graph.distances import MAX_STEPS, effective_diameter, spread_kernel
 from xnq_dist.graph.edge_tasks import read_edges, visible
-from xnq_dist.graph.edges import EdgeCounts, arrow_pairs
 from xnq_dist.graph.feature_types import chosen_columns
 from xnq_dist.graph.features import (
     FeatureBlocks,
     FeatureColumns,
 )
-from xnq_dist.graph.gpu_ingest import edge_pairs
 from xnq_dist.graph.halo import PartitionBook
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.labelling import label
@@ -116,7 +114,7 @@ def prepare(
         run.reuse(STAGE, inputs)
         tasks = _seeing(edges, held.enter_context(workers()))
         tasks = tasks or in_process(folder, memory)
-        csr, counts = _read_edges(edges, rows.ids, settings, tasks, progress)
+        csr, counts = read_edges(edges, rows.ids, settings, tasks, progress)
         # The threads that sorted leave free memory: return it to the system.
         pa.default_memory_pool().release_unused()
         allocator.release()
@@ -193,22 +191,6 @@ def _seeing(edges: Table, tasks: Tasks | None) -> Tasks | None:
         tasks.folder,
     )
     return None
-
-
-def _read_edges(
-    edges: Table,
-    ids: NodeIds,
-    settings: Settings,
-    tasks: Tasks,
-    progress: Progress,
-) -> tuple[FileCsr, EdgeCounts]:
-    """The adjacency, in files."""
-    pairs = edge_pairs(settings, ids) if tasks.here else arrow_pairs
-    if pairs is not arrow_pairs:
-        # A GPU has memory for one share at a time.
-        tasks = Tasks(tasks.folder, 1, settings.input.memory_bytes)
-    of_edges = edges, ids, settings.columns, settings.input
-    return read_edges(*of_edges, tasks, progress, pairs)
 
 
 def _measure(csr: FileCsr, settings: Settings, progress: Progress) -> dict[str, Any]:
