@@ -29,6 +29,7 @@ __all__ = [
     "spans",
     "write_csr",
     "write_rows",
+    "written_csr",
 ]
 
 CHUNK_EDGES = 1 << 20
@@ -152,25 +153,26 @@ def write_csr(
     chunks: Iterable[PairChunk], n: int, folder: Path, weighted: bool
 ) -> FileCsr:
     """Write sorted pairs (major = row, minor = column) to an existing empty folder."""
-    degrees = write_rows(chunks, 0, n, folder, weighted)
-    indptr = offsets_of(degrees)
-    return FileCsr(indptr, folder, weighted)
-
-
-def write_rows(
-    chunks: Iterable[PairChunk], first: int, last: int, folder: Path, weighted: bool
-) -> Ints:
-    """Write the pairs of rows first to last - 1, as `write_csr`; return the degrees."""
-    degrees = np.zeros(last - first, np.int64)
     for chunk in chunks:
-        degrees[chunk.first - first : chunk.last - first] = np.diff(chunk.indptr)
-        scratch.append(folder / "indices", chunk.minor.astype(np.int32))
-        if weighted:
-            largest = chunk.weight.max(initial=0)
-            if largest > np.finfo(np.float32).max:
-                raise InputError(
-                    f"the weights of one edge add up to {largest:g}, which is too "
-                    "large for float32: scale the weights down"
-                )
-            scratch.append(folder / "weights", chunk.weight.astype(np.float32))
-    return degrees
+        write_rows(chunk, folder, weighted)
+    return written_csr(n, folder, weighted)
+
+
+def write_rows(chunk: PairChunk, folder: Path, weighted: bool) -> None:
+    """Add the rows of a chunk to a folder."""
+    scratch.append(folder / "degrees", np.diff(chunk.indptr))
+    scratch.append(folder / "indices", chunk.minor.astype(np.int32))
+    if weighted:
+        largest = chunk.weight.max(initial=0)
+        if largest > np.finfo(np.float32).max:
+            raise InputError(
+                f"the weights of one edge add up to {largest:g}, which is too large "
+                "for float32: scale the weights down"
+            )
+        scratch.append(folder / "weights", chunk.weight.astype(np.float32))
+
+
+def written_csr(n: int, folder: Path, weighted: bool) -> FileCsr:
+    """The adjacency whose n rows are in a folder."""
+    degrees = scratch.shared(folder / "degrees", np.int64, n)
+    return FileCsr(offsets_of(degrees), folder, weighted)

@@ -16,13 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from xnq_dist.core.arrays import offsets_of
 from xnq_dist.core.errors import InputError, StageError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import ColumnSettings, InputSettings, Settings
 from xnq_dist.core.tasks import Shared, Tasks
 from xnq_dist.graph import scratch
-from xnq_dist.graph.csr import FileCsr, shared_csr, write_rows
+from xnq_dist.graph.csr import FileCsr, shared_csr, write_rows, written_csr
 from xnq_dist.graph.edges import (
     EdgeCounts,
     PairsOf,
@@ -168,8 +167,7 @@ class EdgeSort:
         sorter = self.sorter(folder)
         dropped = self.rules.duplicates == "drop"
         rows = sorter.merge(runs, *targets, conflict if dropped else None)
-        degrees = write_rows([rows], *targets, folder, self.weighted)
-        scratch.append(folder / "degrees", degrees)
+        write_rows(rows, folder, self.weighted)
         counts = EdgeCounts(
             reversed_added=sorter.reversed_added, duplicates_dropped=sorter.duplicates
         )
@@ -188,7 +186,7 @@ def _joined(parts: Sequence[Path], n: int, folder: Path, weighted: bool) -> File
         for name in ("degrees", "indices", *["weights"] * weighted):
             scratch.append(folder / name, scratch.mapped(part / name, np.uint8))
         shutil.rmtree(part)
-    indptr = offsets_of(scratch.shared(folder / "degrees", np.int64, n))
-    scratch.append(folder / "indptr", indptr)
+    csr = written_csr(n, folder, weighted)
+    scratch.append(folder / "indptr", csr.indptr)
     shared_csr(folder, n, weighted)  # refuses what was lost or cut
-    return FileCsr(indptr, folder, weighted)
+    return csr

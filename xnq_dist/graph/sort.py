@@ -24,7 +24,6 @@ __all__ = ["KEY", "PairChunk", "PairSorter", "SortedRun"]
 
 _BYTES_A_PAIR = {False: 64, True: 128}
 """Buffer, sort, selection and unpacking together, without and with weights."""
-_SMALLEST_BLOCK = 64
 KEY = 8
 """Bytes of a key, and of a weight, in a sorted run."""
 
@@ -76,8 +75,9 @@ class PairSorter:
 
     A pair is added as an original or as the reverse of one; a reverse is ignored if the
     pair is also an original. Both numbers are in 0..n-1 and together must fit in 62
-    bits. Buffers take `memory` bytes, or as much as the pairs of one major if that is
-    more. Temporary files in `folder` are removed when the last chunk was read.
+    bits. Buffers take `memory` bytes, or as much as the pairs of one call or of one
+    major if that is more. Temporary files in `folder` are removed when the last chunk
+    was read.
 
     Without weights, the weight of a pair is the number of times it was added, reverses
     included.
@@ -107,10 +107,10 @@ class PairSorter:
         """Number of pairs that were added as reverses only."""
         self._majors = n_major
         self._memory = memory
-        self._capacity = max(memory // _BYTES_A_PAIR[weighted], 2 * _SMALLEST_BLOCK)
+        self._weighted = weighted
         self._folder = folder
-        self._keys = np.empty(self._capacity, np.int64)
-        self._weights = np.empty(self._capacity, np.float64) if weighted else None
+        self._keys: list[Keys] = []
+        self._weights: list[Floats] = []
         self._filled = 0
         self._runs: list[SortedRun] = []
 
@@ -122,30 +122,24 @@ class PairSorter:
         reverse: bool = False,
     ) -> None:
         """Add pairs, as arrays of the same length; with weights if weighted."""
-        keys = (major.astype(np.int64) << self._bits | minor) << 1 | reverse
-        start = 0
-        while start < len(keys):
-            stop = min(len(keys), start + self._capacity - self._filled)
-            into = slice(self._filled, self._filled + stop - start)
-            self._keys[into] = keys[start:stop]
-            if self._weights is not None and weight is not None:
-                self._weights[into] = weight[start:stop]
-            self._filled = into.stop
-            start = stop
-            if self._filled == self._capacity:
-                self._spill()
+        self._keys.append((major.astype(np.int64) << self._bits | minor) << 1 | reverse)
+        if self._weighted:
+            self._weights.append(np.asarray(weight, np.float64))
+        self._filled += len(major)
+        if self._filled >= self._memory // _BYTES_A_PAIR[self._weighted]:
+            self._spill()
 
     def _spill(self) -> None:
-        """Sort the buffer, write it to files and empty it."""
-        size, self._filled = self._filled, 0
-        some = None if self._weights is None else self._weights[:size]
-        keys, weights = _ordered(self._keys[:size], some)
+        """Sort the added pairs and write them to a file."""
+        some = np.concatenate(self._weights) if self._weighted else None
+        keys, weights = _ordered(np.concatenate(self._keys), some)
+        self._keys, self._weights, self._filled = [], [], 0
         # Sorters of several processes share a folder.
         path = self._folder / f"run-{uuid.uuid4().hex}"
         scratch.append(path, keys)
         if weights is not None:
             scratch.append(path, weights)
-        self._runs.append(SortedRun(path, size, weights is not None))
+        self._runs.append(SortedRun(path, len(keys), self._weighted))
 
     def runs(self) -> list[SortedRun]:
         """Sort all pairs into files, which stay; the sorter is empty then."""
@@ -162,7 +156,7 @@ class PairSorter:
         `size`: maximum number of pairs of a range with several majors.
         """
         # A range is in memory twice, as it was read and sorted.
-        fits = self._memory // (2 * _BYTES_A_PAIR[self._weights is not None])
+        fits = self._memory // (2 * _BYTES_A_PAIR[self._weighted])
         size, count = min(size or fits, fits), max(len(runs), 1)
         step = max(size // (2 * count), 1)
         # No run has more than `step` keys between two of its samples. Between each two
@@ -181,9 +175,6 @@ class PairSorter:
         The weights of duplicate pairs are added up.
         """
         runs = self.runs()
-        # The buffers are not needed any more.
-        self._keys = np.empty(0, np.int64)
-        self._weights = None if self._weights is None else np.empty(0)
         yield from ahead(self.merge(runs, *majors) for majors in self.ranges(runs))
         for run in runs:
             run.path.unlink()
@@ -208,7 +199,7 @@ class PairSorter:
             parts.append((keys[some], None if weights is None else weights[some]))
         keys = np.concatenate([np.empty(0, np.int64), *(keys for keys, _ in parts)])
         weights = None
-        if self._weights is not None:
+        if self._weighted:
             weights = np.concatenate([np.empty(0), *(some for _, some in parts)])
         found = _ordered(keys, weights)
         pairs, values = self._settled(*found, conflict)
