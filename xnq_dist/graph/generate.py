@@ -176,7 +176,7 @@ def _write(
         "communities": arguments.communities,
         "memberships": 0,
     }
-    drawn = _Tables(network, arguments, pa.array(names), classes, counts)
+    drawn = _Tables(network, pa.array(names), classes, counts)
     written = (
         ("nodes", "generated_nodes", drawn.nodes()),
         ("truth", "truth", drawn.truth()),
@@ -206,7 +206,6 @@ class _Tables:
     """The tables of a network, in blocks of rows; what is written is counted."""
 
     network: PlantedNetwork
-    arguments: Arguments
     names: pa.Array
     """Of the communities."""
     classes: Sequence[str]
@@ -214,18 +213,13 @@ class _Tables:
 
     def nodes(self) -> Iterator[pa.Table]:
         for first, last in self._blocks(NODE_BLOCK):
-            values = draw_features(self.network, self.arguments, first, last)
-            yield pa.table(
-                {
-                    "node_id": self._ids(np.arange(first, last)),
-                    "features": pa.FixedSizeListArray.from_arrays(
-                        pa.array(values.ravel()), self.arguments.features
-                    ),
-                    "label": self._labels(
-                        first, last, ~self.network.labelled[first:last]
-                    ),
-                }
+            values = draw_features(self.network, first, last)
+            features = pa.FixedSizeListArray.from_arrays(
+                pa.array(values.ravel()), values.shape[1]
             )
+            ids = self._ids(np.arange(first, last))
+            labels = self._labels(first, last, ~self.network.labelled[first:last])
+            yield pa.table({"node_id": ids, "features": features, "label": labels})
 
     def truth(self) -> Iterator[pa.Table]:
         for first, last in self._blocks(ROWS_AT_ONCE):
@@ -233,28 +227,28 @@ class _Tables:
             yield pa.table({"node_id": ids, "label": self._labels(first, last)})
 
     def edges(self) -> Iterator[pa.Table]:
-        for src, dst in draw_edges(self.network, self.arguments):
+        for src, dst in draw_edges(self.network):
             same = self.network.label[src] == self.network.label[dst]
             self.counts["edges"] += len(src)
             self.counts["same_class_edges"] += int(np.count_nonzero(same))
             yield pa.table({"src": self._ids(src), "dst": self._ids(dst)})
 
     def memberships(self) -> Iterator[pa.Table]:
-        for community, member in draw_memberships(self.network, self.arguments):
+        for community, member in draw_memberships(self.network):
             self.counts["memberships"] += len(member)
             names = self.names.take(pa.array(community))
             yield pa.table({"community": names, "node_id": self._ids(member)})
 
     def _blocks(self, size: int) -> Iterator[tuple[int, int]]:
-        total = self.arguments.nodes
+        total = self.network.arguments.nodes
         for first in range(0, total, size):
             yield first, min(first + size, total)
 
     def _ids(self, nodes: NDArray[np.integer]) -> pa.Array:
-        ids = pa.array(nodes.astype(np.int64))
-        if not self.arguments.string_ids:
+        ids, arguments = pa.array(nodes.astype(np.int64)), self.network.arguments
+        if not arguments.string_ids:
             return ids
-        width = len(str(self.arguments.nodes - 1))
+        width = len(str(arguments.nodes - 1))
         text = pc.utf8_lpad(pc.cast(ids, pa.string()), width, "0")
         return pc.binary_join_element_wise("user-", text, "")
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.random_bits import stream
-from xnq_dist.graph.planted import EDGES, Arguments, PlantedNetwork
+from xnq_dist.graph.planted import EDGES, PlantedNetwork
 
 __all__ = ["draw_edges"]
 
@@ -37,9 +37,10 @@ class _Linking:
     """Probability that an end in a group is drawn from the emitter's home."""
 
 
-def _linking(network: PlantedNetwork, arguments: Arguments) -> _Linking:
-    classes, blocks = network.classes, network.blocks
-    p = np.diff(network.by_class[1]) / len(network.label)
+def _linking(network: PlantedNetwork) -> _Linking:
+    arguments, blocks = network.arguments, network.blocks
+    classes = arguments.classes
+    p = np.diff(network.by_class[1]) / arguments.nodes
     same, pair = p**2, np.outer(p, p)
     np.fill_diagonal(pair, 0)
     joint = (1 - arguments.homophily) * pair / pair.sum()
@@ -47,7 +48,7 @@ def _linking(network: PlantedNetwork, arguments: Arguments) -> _Linking:
     ends = joint.sum(axis=1)
     weight = np.diff(network.group).reshape(classes, blocks).astype(np.float64)
     per_class = weight.sum(axis=1)
-    stubs = len(network.label) * arguments.degree / 2 * ends / per_class
+    stubs = arguments.nodes * arguments.degree / 2 * ends / per_class
     equal = np.repeat((joint.diagonal() / ends)[:, None], blocks, axis=1)
     if 0 < arguments.homophily < 1:
         emitted = weight * stubs[:, None]
@@ -80,16 +81,15 @@ def _with_taste(
     return shifted
 
 
-def draw_edges(
-    network: PlantedNetwork, arguments: Arguments
-) -> Iterator[tuple[Ints, Ints]]:
+def draw_edges(network: PlantedNetwork) -> Iterator[tuple[Ints, Ints]]:
     """Yield edges by blocks of emitting nodes: (src, dst).
 
     A block has complete homes: most duplicates are pairs within a home, and these are
     detected within one block.
     """
-    total, blocks = len(network.label), network.blocks
-    linking = _linking(network, arguments)
+    arguments, blocks = network.arguments, network.blocks
+    total, classes = arguments.nodes, arguments.classes
+    linking = _linking(network)
     order, homes = network.by_home
     step = max(1, int(EDGE_BLOCK * 2 / arguments.degree))
     cuts = np.unique(homes[1:] // step, return_index=True)[1]
@@ -107,7 +107,7 @@ def draw_edges(
         drawn = np.searchsorted(
             linking.other, source_class + rng.random(len(src)), side="right"
         )
-        drawn = np.minimum(drawn - source_class * network.classes, network.classes - 1)
+        drawn = np.minimum(drawn - source_class * classes, classes - 1)
         target_class = np.where(rng.random(len(src)) < equal, source_class, drawn)
         # Pack the two ends into one integer, so that sorting finds duplicates.
         bits = max(total - 1, 1).bit_length()

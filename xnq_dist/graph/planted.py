@@ -121,6 +121,7 @@ class Arguments:
 class PlantedNetwork:
     """The nodes as 1-D arrays, and the tables of the blocks."""
 
+    arguments: Arguments
     home: Ints32
     label: NDArray[np.int16]
     labelled: Bools
@@ -139,11 +140,6 @@ class PlantedNetwork:
     """Feature offsets of the homes, (blocks, F)."""
     taste: Floats
     """Added to the log-odds of an equal pair by an emitter's home, (blocks,)."""
-
-    @property
-    def classes(self) -> int:
-        """Number of classes, C."""
-        return len(self.by_class[1]) - 1
 
     @property
     def blocks(self) -> int:
@@ -210,6 +206,7 @@ def draw_network(arguments: Arguments) -> PlantedNetwork:
 
     means, offsets, taste = _feature_blocks(arguments, blocks)
     return PlantedNetwork(
+        arguments,
         home=home,
         label=label,
         labelled=labelled,
@@ -253,23 +250,20 @@ def _bounds(codes: NDArray[np.integer], size: int) -> Ints:
     return offsets_of(np.bincount(codes, minlength=size))
 
 
-def draw_features(
-    network: PlantedNetwork, arguments: Arguments, first: int, last: int
-) -> Floats32:
+def draw_features(network: PlantedNetwork, first: int, last: int) -> Floats32:
     """Features of the nodes of one `NODE_BLOCK`, float32, (last - first, F)."""
-    rng = stream(arguments.seed, _FEATURES, first // NODE_BLOCK)
-    shape = (last - first, arguments.features)
+    rng = stream(network.arguments.seed, _FEATURES, first // NODE_BLOCK)
+    shape = (last - first, network.arguments.features)
     values: Floats32 = rng.standard_normal(shape, dtype=np.float32)
     values += network.means[network.label[first:last]]
     values += network.offsets[network.home[first:last]]
     return values
 
 
-def draw_memberships(
-    network: PlantedNetwork, arguments: Arguments
-) -> Iterator[tuple[Ints, Ints]]:
+def draw_memberships(network: PlantedNetwork) -> Iterator[tuple[Ints, Ints]]:
     """Yield members by blocks of communities: (community, node)."""
-    total, classes = len(network.label), network.classes
+    arguments = network.arguments
+    total, classes = arguments.nodes, arguments.classes
     prior = np.diff(network.by_class[1]) / total
     homes = np.diff(network.by_home[1])
     home_bounds = np.cumsum(homes / homes.sum())
