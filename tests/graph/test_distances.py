@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import networkx as nx
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 
-from xnq_dist.graph.distances import effective_diameter, spread_kernel
+from tests.graph.graphs import csr_of
+from xnq_dist.graph.distances import effective_diameter
 
 
 def diameter(dense, most):
     """Row v holds the in-neighbours of v: entry ``[v, u]`` is the edge u -> v."""
-    found = csr_array(dense)
-    found.sort_indices()
-    edges = found.indptr.astype(np.int64), found.indices.astype(np.int32)
-    return effective_diameter(edges[0], most, partial(spread_kernel, 0, *edges))
+    return effective_diameter(csr_of(dense), most)
 
 
 def slow(dense, most):

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from xnq_dist.core.arrays import Floats, Ints32
+from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.random_bits import mix
-from xnq_dist.core.threads import map_threads
-from xnq_dist.graph.csr import ArrayCsr, Csr, spans
+from xnq_dist.graph.csr import ArrayCsr, Csr, CsrRows
 from xnq_dist.graph.moves import FIRST, Communities, numbered
 
 if TYPE_CHECKING:
@@ -118,20 +117,18 @@ def contract(csr: Csr, label: Ints32, clusters: int, keep: int) -> sp.csr_array:
     edges = max(int(csr.indptr[-1]), 1)
     share = min(keep, MAX_VOTES) / edges
     limit = np.uint64(int(share * 2**53) << 11) if share < 1 else EVERY
-    sample = partial(_sample, csr, label, limit)
-    parts = map_threads(sample, list(spans(csr.indptr, SAMPLE_CHUNK)))
+    parts = csr.map(partial(_sample, csr.indptr, label, limit), SAMPLE_CHUNK)
     pairs = np.concatenate([np.empty((2, 0), np.int32), *parts], axis=1)
     del parts
     ones = np.ones(pairs.shape[1], np.int32)
     return both_ways(_between(pairs[0], pairs[1], ones, clusters))
 
 
-def _sample(csr: Csr, label: Ints32, limit: np.uint64, span: tuple[int, int]) -> Ints32:
+def _sample(indptr: Ints, label: Ints32, limit: np.uint64, rows: CsrRows) -> Ints32:
     """The clusters at both ends of edges with a hash up to `limit`, shape (2, n)."""
-    rows = csr.rows(*span)
     ends = np.stack([rows.targets, rows.indices])
     if limit < EVERY:
-        begin = int(csr.indptr[rows.first])
+        begin = int(indptr[rows.first])
         positions: Any = np.arange(begin, begin + ends.shape[1], dtype=np.uint64)
         ends = ends[:, mix.py_func(positions) <= limit]
     clusters: Ints32 = label[ends]

@@ -7,16 +7,17 @@ indices. Row pointers and one row must fit in memory; the edges need not.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Ints, Ints32, offsets_of
 from xnq_dist.core.errors import InputError
+from xnq_dist.core.threads import map_threads
 from xnq_dist.graph import scratch
 from xnq_dist.graph.sort import PairChunk
 
@@ -34,6 +35,7 @@ __all__ = [
 
 CHUNK_EDGES = 1 << 20
 """Maximum number of edges of a chunk, unless a single row has more."""
+R = TypeVar("R")
 NO_WEIGHTS = np.empty(0, np.float32)
 
 
@@ -97,8 +99,13 @@ class _ByRows(ABC):
 
     def chunks(self, edges: int = CHUNK_EDGES) -> Iterator[CsrRows]:
         """All rows in order, about `edges` edges at a time."""
-        for first, last in spans(self.indptr, edges):
-            yield self.rows(first, last)
+        for span in spans(self.indptr, edges):
+            yield self.rows(*span)
+
+    def map(self, work: Callable[[CsrRows], R], edges: int = CHUNK_EDGES) -> list[R]:
+        """Results of a function of each of the `chunks`, on threads."""
+        passes = list(spans(self.indptr, edges))
+        return map_threads(lambda span: work(self.rows(*span)), passes)
 
 
 @dataclass(frozen=True)

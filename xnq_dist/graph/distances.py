@@ -13,13 +13,12 @@ shrinking diameters and possible explanations", KDD 2005 (the effective diameter
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numba import njit
 
 from xnq_dist.core.arrays import Ints, Ints32, Words
 from xnq_dist.core.random_bits import Purpose, stream
+from xnq_dist.graph.csr import Csr
 
 __all__ = ["MAX_STEPS", "SHARE", "effective_diameter"]
 
@@ -32,17 +31,14 @@ MAX_STEPS = 30
 """Maximum number of supersteps derived from distances."""
 
 
-def effective_diameter(
-    indptr: Ints, max_steps: int, spread: Callable[[Words, Words], None]
-) -> int:
+def effective_diameter(csr: Csr, max_steps: int = MAX_STEPS) -> int:
     """Steps within which 90 % of the pairs within `max_steps` steps lie; at least 1.
 
     A step leads from a node to a node that has it as in-neighbour. The search starts
     from 64 random nodes with in-neighbours (from all if there are fewer), the same in
-    every run. Memory is two 8-byte words a node. ``spread(before, after)`` does a step,
-    `spread_kernel` for all rows of the adjacency with these row pointers.
+    every run. Memory is two 8-byte words a node.
     """
-    degrees = np.diff(indptr)
+    degrees = np.diff(csr.indptr)
     linked = np.flatnonzero(degrees)
     if not len(linked):
         return 1
@@ -53,7 +49,7 @@ def effective_diameter(
     reached = [int(np.bitwise_count(before).sum())]
     after = before.copy()
     for _ in range(max_steps):
-        spread(before, after)
+        csr.map(lambda rows: spread_kernel(*rows.edges, before, after))
         reached.append(int(np.bitwise_count(after).sum()))
         if reached[-1] == reached[-2]:
             break

@@ -14,16 +14,15 @@ import numpy as np
 import pyarrow as pa
 
 from xnq_dist.core import allocator
-from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32, Words
+from xnq_dist.core.arrays import Floats32, Ints
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.inputs import graph_inputs
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, RunDirectory, fingerprint
 from xnq_dist.core.tasks import Tasks, in_process
-from xnq_dist.core.threads import map_threads
-from xnq_dist.graph.csr import CHUNK_EDGES, FileCsr, spans
-from xnq_dist.graph.distances import MAX_STEPS, effective_diameter, spread_kernel
+from xnq_dist.graph.csr import FileCsr
+from xnq_dist.graph.distances import effective_diameter
 from xnq_dist.graph.edge_tasks import read_edges, visible
 from xnq_dist.graph.feature_types import chosen_columns
 from xnq_dist.graph.features import (
@@ -45,7 +44,7 @@ from xnq_dist.graph.profile.inputs import read_contents
 from xnq_dist.graph.scaling import CONSTANT
 from xnq_dist.graph.scoring import read_scores, write_scores
 from xnq_dist.graph.scratch import scratch_folder
-from xnq_dist.graph.spectral import adjacency_radius, is_symmetric, multiply
+from xnq_dist.graph.spectral import adjacency_radius, is_symmetric
 from xnq_dist.graph.tables import Sources, Table
 
 __all__ = ["partitions_table", "prepare"]
@@ -198,28 +197,12 @@ def _measure(csr: FileCsr, settings: Settings, progress: Progress) -> dict[str, 
     # An unweighted graph with added reverses is symmetric.
     added = not settings.input.directed and not csr.weighted
     symmetric = added or is_symmetric(csr)
-    passes = list(spans(csr.indptr, CHUNK_EDGES))
-
-    # A row is computed in the order of its edges: the bits are the same for any ranges.
-    def times(x: Floats, y: Floats, component: Ints32) -> None:
-        def of_rows(span: tuple[int, int]) -> None:
-            rows = csr.rows(*span)
-            multiply(*rows.edges, rows.weights, component, x.reshape(-1, 1), y)
-
-        map_threads(of_rows, passes)
-
-    def spread(before: Words, after: Words) -> None:
-        map_threads(
-            lambda span: spread_kernel(*csr.rows(*span).edges, before, after), passes
-        )
-
     progress("spectral radius", 0, 1)
-    rho = adjacency_radius(csr, symmetric, times)
+    rho = adjacency_radius(csr, symmetric)
     progress("spectral radius", 1, 1)
     found = {"symmetric": symmetric, "rho": rho}
     if settings.reservoir.supersteps == "auto":
-        diameter = effective_diameter(csr.indptr, MAX_STEPS, spread)
-        found["effective_diameter"] = diameter
+        found["effective_diameter"] = effective_diameter(csr)
     return found
 
 

@@ -44,15 +44,11 @@ DENSE = 64
 """Up to this many rows all eigenvalues are computed."""
 
 
-def adjacency_radius(
-    csr: Csr, symmetric: bool, times: Callable[[Floats, Floats, Ints32], None]
-) -> float:
+def adjacency_radius(csr: Csr, symmetric: bool) -> float:
     """rho(A) of a canonical adjacency, rounded to 6 significant digits.
 
-    The rows are read once per product. Sums run in canonical order in float64, so the
-    result does not depend on chunks or partitions. `times(x, y, component)` computes
-    y = A x, both of shape (N,), over edges inside components (empty: over all), as
-    `multiply`.
+    The rows are read once per product, on threads. Sums run in canonical order in
+    float64, so the result does not depend on chunks or partitions.
     """
     n = len(csr.indptr) - 1
     component = np.empty(0, np.int32)
@@ -61,8 +57,8 @@ def adjacency_radius(
         strong_components(csr.indptr, *csr.arrays(), component)
 
     def product(x: Floats) -> Floats:
-        sums = np.empty(n)
-        times(x.reshape(-1), sums, component)
+        sums, column = np.empty(n), x.reshape(-1, 1)
+        csr.map(lambda r: multiply(*r.edges, r.weights, component, column, sums))
         return sums
 
     # Nodes with an edge of positive weight: in a component they have one into them.
