@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import pyarrow as pa
@@ -18,11 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from xnq_dist.core.arrays import Floats32, Ints, Ints32
-from xnq_dist.core.errors import (
-    InfrastructureError,
-    InputError,
-    SettingsError,
-)
+from xnq_dist.core.errors import InfrastructureError, InputError, SettingsError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.graph import scratch
 from xnq_dist.graph.encoding import (
@@ -40,11 +36,9 @@ __all__ = [
     "FeatureColumns",
 ]
 
-_BATCH_BYTES = 1 << 25
+_BATCH_ROWS = 1 << 12
 _LARGEST_BLOCK = 1 << 28
 _SETTING = "columns.features"
-
-T = TypeVar("T")
 
 
 class FeatureColumns:
@@ -65,14 +59,18 @@ class FeatureColumns:
     """
 
     def __init__(
-        self, table: Table, columns: str | list[str] | None, scores: bool = False
+        self,
+        table: Table,
+        columns: str | list[str] | None,
+        progress: Progress = silent,
+        scores: bool = False,
     ) -> None:
-        setting = "columns.scores" if scores else _SETTING
-        if columns is not None and not columns:
+        if columns == []:
             raise SettingsError(
-                f"{setting} names no column: set it to null to use the graph alone"
+                f"{_SETTING} names no column: set it to null to use the graph alone"
             )
-        self.table = table
+        setting = "columns.scores" if scores else _SETTING
+        self.table, self._progress = table, progress
         self.names = [columns] if isinstance(columns, str) else list(columns or [])
         self.as_list = isinstance(columns, str)
         """Whether the features are one list column."""
@@ -116,7 +114,6 @@ class FeatureColumns:
         self,
         index: Ints,
         mode: Literal["auto", "robust", "none"] = "robust",
-        progress: Progress = silent,
     ) -> None:
         """Learn the encoding and the scaling (`features.scale`) in one pass each.
 
@@ -133,11 +130,11 @@ class FeatureColumns:
         rows = len(index)
         if self.names:
             kinds = list(self._kinds.items())
-            values = _counted(self._values(index), "encode features", rows, progress)
+            values = self._values(index, "encode features")
             self.encoding = learn_encoding(values, kinds, rows)
         self.scaling = Scaling.unchanged(self.n_features)
         if self.names and mode != "none":
-            raw = _counted(self._raw(index), "measure features", rows, progress)
+            raw = self._raw(index, "measure features")
             self.scaling = learn_scaling(raw, rows, mode == "auto" and self.as_list)
 
     def batches(self, index: Ints) -> Iterator[tuple[Ints, Floats32]]:
@@ -145,33 +142,30 @@ class FeatureColumns:
 
         Errors are those of `learn`, which comes first.
         """
-        for at, raw in self._raw(index):
+        for at, raw in self._raw(index, "read features"):
             yield at, self.scaling.apply(raw)
 
-    def _raw(self, index: Ints) -> Iterator[tuple[Ints, Matrix]]:
+    def _raw(self, index: Ints, what: str) -> Iterator[tuple[Ints, Matrix]]:
         """Canonical indices and complete numbers."""
         if self.encoding is None:
             yield index, np.ones((len(index), 1), np.float32)
             return
-        for at, values in self._values(index):
+        for at, values in self._values(index, what):
             matrix = self.encoding.matrix(values)
             if np.isnan(matrix).any():
                 raise self.changed()
             yield at, matrix
 
-    def _values(self, index: Ints) -> Iterator[tuple[Ints, list[Any]]]:
+    def _values(self, index: Ints, what: str) -> Iterator[tuple[Ints, list[Any]]]:
         """Canonical indices, and the values of each source."""
-        # The width of variable-size lists is known after the first one.
-        rows, done = 4096, 0
-        if self.encoding or not self.as_list:
-            width = max(len(self.names), self.n_features)
-            rows = max(1, min(_BATCH_BYTES // (8 * width), 1 << 18))
-        for batch in self.table.batches(self.names, rows):
+        done = 0
+        for batch in self.table.batches(self.names, _BATCH_ROWS):
             at = index[done : done + batch.rows.num_rows]
             done += batch.rows.num_rows
             if len(at) < batch.rows.num_rows:
                 break
             yield at, [self._checked(name, batch) for name in self.names]
+            self._progress(what, done, len(index))
         if done != len(index):
             raise self.changed()
 
@@ -230,17 +224,6 @@ class FeatureColumns:
         return cast(Matrix, filled)
 
 
-def _counted(
-    batches: Iterator[tuple[Ints, T]], what: str, rows: int, progress: Progress
-) -> Iterator[tuple[Ints, T]]:
-    """The batches, with progress."""
-    done = 0
-    for at, values in batches:
-        yield at, values
-        done += len(at)
-        progress(what, done, rows)
-
-
 class FeatureBlocks:
     """Features of relabelled rows, collected in block files in a new folder.
 
@@ -262,11 +245,9 @@ class FeatureBlocks:
         columns: FeatureColumns,
         index: Ints,
         relabelled: Ints32,
-        progress: Progress = silent,
     ) -> None:
         """Stream the node table into the blocks."""
-        batches = columns.batches(index)
-        for at, matrix in _counted(batches, "read features", len(index), progress):
+        for at, matrix in columns.batches(index):
             rows = np.empty(len(at), self._row)
             rows["row"], rows["values"] = relabelled[at], matrix
             block = np.searchsorted(self._starts, rows["row"], "right") - 1

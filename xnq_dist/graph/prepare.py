@@ -124,7 +124,7 @@ def prepare(
         progress("partition", 1, 1)
         book, width = PartitionBook.of(part, partitions), rows.features.n_features
         blocks = FeatureBlocks(book.offsets, width, memory, folder / "features")
-        blocks.fill(rows.features, rows.index, book.relabelled, progress)
+        blocks.fill(rows.features, rows.index, book.relabelled)
         stage = run.stage(STAGE)
         attempt = stage.begin()
         files, sizes = _write(attempt, csr, rows.ids, blocks, book, tasks, progress)
@@ -173,9 +173,9 @@ def _read_rows(nodes: Table, settings: Settings, progress: Progress) -> _Rows:
     chosen = chosen_columns(nodes, settings).features
     if settings.columns.features == "auto":
         log.info("columns.features = auto: %s", chosen or "none, the graph alone")
-    features = FeatureColumns(nodes, chosen)
+    features = FeatureColumns(nodes, chosen, progress)
     ids, index, labels = read_nodes(nodes, settings, progress)
-    features.learn(index, settings.features.scale, progress)
+    features.learn(index, settings.features.scale)
     scores = read_scores(nodes, settings, index, progress)
     return _Rows(ids, index, labels, features, scores)
 

@@ -48,10 +48,10 @@ def read_scores(
     names = settings.columns.scores
     if not names:
         return None
-    columns = FeatureColumns(table, names, scores=True)
+    columns = FeatureColumns(table, names, progress, scores=True)
     if (index < 0).any():
         raise columns.changed()
-    columns.learn(index, progress=progress)
+    columns.learn(index)
     scores = np.empty((len(index), columns.n_features), np.float32)
     for at, scaled in columns.batches(index):
         scores[at] = scaled
