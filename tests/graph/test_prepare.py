@@ -99,7 +99,7 @@ def test_the_adjacency_put_back_together_is_the_table(
     assert layout.load_ids(stage, manifest).values.to_pylist() == ids.to_pylist()
     index = layout.node_index(stage, manifest)
     assert np.sort(np.concatenate(index)).tolist() == list(range(graph.n))
-    labels = layout.load_labels(*labels_of(folder))
+    labels = layout.load_labels(*labels_of(folder)).codes
     assert labels.tolist() == [v % 2 for v in range(graph.n)]
     sizes = layout.halo_sizes(stage, manifest)
     for number, rows in enumerate(index):
@@ -221,7 +221,7 @@ def test_csv_and_other_column_names_work(tmp_path):
     )
     assert layout.load_ids(stage, manifest).values.to_pylist() == ["a", "b", "c"]
     assert features_of(stage, manifest).tolist() == [[4, 3], [2.5, 1], [6, 5]]
-    assert layout.load_labels(*labels_of(tmp_path)).tolist() == [0, 1, -1]
+    assert layout.load_labels(*labels_of(tmp_path)).codes.tolist() == [0, 1, -1]
     assert labels_of(tmp_path)[1].facts["classes"] == ["blue", "red"]
     dense = layout.read_adjacency(stage, manifest).toarray()
     assert dense[1, 0] == 1.0
@@ -247,7 +247,7 @@ def test_classes_are_sorted_and_coded(tmp_path, labels, classes, codes):
     run(tmp_path, node_table(4, label=labels), edge_table())
     stage, manifest = labels_of(tmp_path)
     assert manifest.facts["classes"] == classes
-    assert layout.load_labels(stage, manifest).tolist() == codes
+    assert layout.load_labels(stage, manifest).codes.tolist() == codes
 
 
 def test_nodes_of_another_role_and_with_a_missing_value_are_unlabelled(
@@ -258,7 +258,7 @@ def test_nodes_of_another_role_and_with_a_missing_value_are_unlabelled(
     nodes = node_table(6, role=pa.array(roles), label=pa.array(labels))
     run(tmp_path / "auto", nodes, edge_table())
     stage, manifest = labels_of(tmp_path / "auto")
-    assert layout.load_labels(stage, manifest).tolist() == [0, 1, 0, -1, 1, -1]
+    assert layout.load_labels(stage, manifest).codes.tolist() == [0, 1, 0, -1, 1, -1]
     plain = nodes.drop_columns(["role"])
     run(tmp_path / "named", plain, edge_table(), "labels.missing=[b]")
     _, manifest = labels_of(tmp_path / "named")
@@ -277,7 +277,7 @@ def test_roles_count_in_any_case_and_only_with_a_label(tmp_path):
     run(tmp_path, nodes, edge_table())
     stage, manifest = labels_of(tmp_path)
     assert manifest.facts["has_roles"]
-    assert layout.load_roles(stage, manifest).tolist() == [0, 0, 1, 1, -1, -1]
+    assert layout.load_labels(stage, manifest).roles.tolist() == [0, 0, 1, 1, -1, -1]
     empty = node_table(4, role=pa.nulls(4))
     run(tmp_path / "b", empty, edge_table())
     assert not labels_of(tmp_path / "b")[1].facts["has_roles"]

@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import small_settings, write_graph
 from xnq_dist import pipeline
 from xnq_dist.core.errors import InputError, SettingsError
-from xnq_dist.graph.layout import load_label_weights
+from xnq_dist.graph.layout import load_labels
 from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.readout.calibration import fit_calibration
@@ -188,7 +188,7 @@ def test_weights_reach_posteriors_prior_and_totals(weighted, thread_client):
             pipeline.posteriors(run, settings, thread_client)
             made = pipeline.quantify(run, sources, settings, thread_client)
         stage = run.stage("labels")
-        weights = load_label_weights(stage, stage.manifest())
+        weights = load_labels(stage, stage.manifest()).weights
         if name == "plain":
             assert weights is None
         else:

@@ -98,7 +98,7 @@ def test_held_rows_are_independent_of_the_labels_of_their_group(
     stage = run.stage("readout")
     manifest = stage.manifest()
     groups = stage.read_arrays(manifest.named("groups-")[0])["groups"]
-    labels = load_labels(run.stage("labels"), run.stage("labels").manifest())
+    labels = load_labels(run.stage("labels"), run.stage("labels").manifest()).codes
     known = np.flatnonzero(labels >= 0)
     written = stage.read_arrays(manifest.named("held-")[0])
     np.testing.assert_array_equal(written["index"], known)
@@ -231,7 +231,7 @@ def test_flipping_a_label_leaves_the_models_of_its_own_fold(
 ):
     """At fixed C, rounds, pool and calibration the node's score keeps its bits."""
     run = run_with_scores
-    labels = load_labels(run.stage("labels"), run.stage("labels").manifest())
+    labels = load_labels(run.stage("labels"), run.stage("labels").manifest()).codes
     kept, features = {}, {}
     node = int(np.flatnonzero(labels >= 0)[17])
     for name in ("before", "after"):
@@ -279,7 +279,7 @@ def test_unlabelled_nodes_have_the_mean_score_of_all_folds(run):
     graph, embeddings, stage = (
         run.stage(name) for name in ("graph", "embeddings", "posteriors")
     )
-    labels = load_labels(run.stage("labels"), run.stage("labels").manifest())
+    labels = load_labels(run.stage("labels"), run.stage("labels").manifest()).codes
     for number, rows in enumerate(node_index(graph, graph.manifest())):
         record = run.stage("readout").manifest().named(FEATURES)[number]
         features = read_each(run.stage("readout"), record)
@@ -313,7 +313,7 @@ def test_unlabelled_nodes_have_the_mean_score_of_all_folds(run):
 
 def test_scores_for_evaluation_are_those_of_the_run(tmp_path, run, thread_client):
     before = {name: run.stage(name).manifest() for name in ("readout", "posteriors")}
-    labels = load_labels(run.stage("labels"), run.stage("labels").manifest())
+    labels = load_labels(run.stage("labels"), run.stage("labels").manifest()).codes
     attempt = RunDirectory(tmp_path).stage("readout").begin()
     found = scores(run, thread_client, labels, attempt)
     kept = saved(run)
@@ -362,7 +362,7 @@ def test_more_classes_roles_and_isolated_nodes(tmp_path, thread_client):
 
 
 def test_impossible_fits_are_refused_at_once(tmp_path, run, thread_client):
-    labels = load_labels(run.stage("labels"), run.stage("labels").manifest())
+    labels = load_labels(run.stage("labels"), run.stage("labels").manifest()).codes
     folder = RunDirectory(tmp_path)
     lone = labels.copy()
     lone[np.flatnonzero(lone == 1)[1:]] = -1

@@ -33,7 +33,7 @@ STAGES = {
     stage.name: stage
     for stage in (
         Stage("graph", 4, on_workers=False),
-        Stage("labels", 2, ("graph",), on_workers=False),
+        Stage("labels", 3, ("graph",), on_workers=False),
         Stage("scores", 1, ("graph",), on_workers=False),
         Stage("select", 3, ("graph", "labels"), stays=True),
         Stage("embeddings", 1, ("graph", "select")),

@@ -91,7 +91,7 @@ def load_task(run: RunDirectory, source: TaskSource, seed: int) -> Task:
     """
     graph, known = run.complete("graph"), run.complete("labels")
     classes = tuple(str(name) for name in known.facts["classes"])
-    labels = layout.load_labels(run.stage("labels"), known)
+    labels = layout.load_labels(run.stage("labels"), known).codes
     if source.positive is not None:
         if source.positive not in classes:
             raise InputError(

@@ -1,7 +1,8 @@
 """The stage ``labels``: labels, roles and label weights of a partitioned graph.
 
 A separate stage, so that new labels do not change the graph and its embeddings. There
-is one file for each partition, with rows in the order of its node table.
+is one file for each partition, with rows in the order of its node table, and one for
+label weights.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import FileRecord, Manifest, RunDirectory, fingerprint
 from xnq_dist.graph.labels import ROLES, Labels, read_labels
-from xnq_dist.graph.layout import file_stem, load_ids, node_index
+from xnq_dist.graph.layout import LABEL_WEIGHTS, file_stem, load_ids, node_index
 from xnq_dist.graph.tables import Table
 
 __all__ = ["label"]
@@ -65,11 +66,9 @@ def label(
             "label": pa.array(codes, mask=codes < 0),
             "role": pa.array(ROLES).take(pa.array(roles, mask=roles < 0)),
         }
-        stem = file_stem("labels", number)
-        files.append(attempt.write_table(stem, pa.table(columns), "node_labels"))
-        if known.weights is not None:
-            arrays = {"index": index, "weights": known.weights[index]}
-            stem = file_stem("label-weights", number)
-            files.append(attempt.write_arrays(stem, **arrays))
+        stem, rows = file_stem("labels", number), pa.table(columns)
+        files.append(attempt.write_table(stem, rows, "node_labels"))
+    if known.weights is not None:
+        files.append(attempt.write_arrays(LABEL_WEIGHTS, weights=known.weights))
     seconds = time.monotonic() - began
     return stage.commit(attempt, files, digest, inputs, known.facts(), seconds)

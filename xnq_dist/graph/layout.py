@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Floats, Ints, Ints32
+from xnq_dist.core.arrays import Ints
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.store import FileRecord, Manifest, Stage
 from xnq_dist.graph.halo import Partition
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
     from xnq_dist.graph.ids import NodeIds
+    from xnq_dist.graph.labels import Labels
 
 __all__ = [
     "HALO_SIZES",
+    "LABEL_WEIGHTS",
     "SCALING",
     "file_stem",
     "halo_sizes",
     "load_ids",
-    "load_label_weights",
     "load_labels",
     "load_nodes",
     "load_partition",
-    "load_roles",
     "node_index",
     "partition_arrays",
     "read_adjacency",
@@ -39,6 +39,8 @@ __all__ = [
 
 HALO_SIZES = "halo-sizes"
 """Name of the file of `halo_sizes`, without the attempt."""
+LABEL_WEIGHTS = "label-weights"
+"""Name of the file of inclusion weights in canonical order, without the attempt."""
 SCALING = "feature-scaling"
 """Name of the table of feature scalings, without the attempt."""
 
@@ -46,8 +48,8 @@ SCALING = "feature-scaling"
 def file_stem(kind: str, number: int) -> str:
     """Name of a partition's file, without the attempt.
 
-    Kinds: ``nodes``, ``adjacency``; in the stage ``labels`` ``labels`` and
-    ``label-weights``; in the stage ``scores`` ``scores``.
+    Kinds: ``nodes``, ``adjacency``; in the stage ``labels`` ``labels``; in the stage
+    ``scores`` ``scores``.
     """
     return f"{kind}-{number:05d}"
 
@@ -118,45 +120,28 @@ def load_ids(stage: Stage, manifest: Manifest) -> NodeIds:
     return NodeIds.from_column(pa.chunked_array(chunks, ids[0].type))[0]
 
 
-def _by_index(
-    stage: Stage, manifest: Manifest, column: str
-) -> tuple[Ints, pa.ChunkedArray]:
+def load_labels(stage: Stage, manifest: Manifest) -> Labels:
+    """Labels, roles and label weights of all nodes."""
+    from xnq_dist.graph.labels import ROLES, Labels
+
+    columns = ["index", "label"]
+    if manifest.facts["has_roles"]:
+        columns.append("role")
     tables = [
-        stage.read_table(record, "node_labels", ["index", column])
+        stage.read_table(record, "node_labels", columns)
         for record in manifest.named("labels-")
     ]
     table = pa.concat_tables(tables)
-    return table["index"].to_numpy(), table[column]
-
-
-def load_labels(stage: Stage, manifest: Manifest) -> Ints32:
-    """Class code of each node by canonical index, -1 unlabelled, shape (N,)."""
-    index, values = _by_index(stage, manifest, "label")
-    labels = np.empty(len(index), np.int32)
-    labels[index] = values.fill_null(-1).to_numpy()
-    return labels
-
-
-def load_label_weights(stage: Stage, manifest: Manifest) -> Floats | None:
-    """Inclusion weights by canonical index, 0 without a label; None: none are used."""
-    found = [stage.read_arrays(r) for r in manifest.named("label-weights-")]
-    if not found:
-        return None
-    weights = np.empty(sum(len(arrays["index"]) for arrays in found))
-    for arrays in found:
-        weights[arrays["index"]] = arrays["weights"]
-    return weights
-
-
-def load_roles(stage: Stage, manifest: Manifest) -> NDArray[np.int8]:
-    """0 train, 1 calibration, -1 none, by canonical index, shape (N,)."""
-    from xnq_dist.graph.labels import ROLES
-
-    index, values = _by_index(stage, manifest, "role")
-    roles = np.empty(len(index), np.int8)
-    codes = pc.index_in(values, pa.array(ROLES)).fill_null(-1).to_numpy()
-    roles[index] = codes.astype(np.int8)
-    return roles
+    index = table["index"].to_numpy()
+    codes, roles = np.empty(len(index), np.int32), np.full(len(index), -1, np.int8)
+    codes[index] = table["label"].fill_null(-1).to_numpy()
+    if manifest.facts["has_roles"]:
+        found = pc.index_in(table["role"], pa.array(ROLES))
+        roles[index] = found.fill_null(-1).to_numpy()
+    weights = None
+    for record in manifest.named(LABEL_WEIGHTS):
+        weights = stage.read_arrays(record)["weights"]
+    return Labels(codes, roles, manifest.facts["classes"], weights=weights)
 
 
 def read_adjacency(stage: Stage, manifest: Manifest) -> csr_array[Any]:

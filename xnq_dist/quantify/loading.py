@@ -86,24 +86,23 @@ def load_node_table(
             f"{from_posteriors.folder.uri} holds posteriors that are negative or not "
             "finite: run again with --overwrite"
         )
+    labels = layout.load_labels(from_labels, known)
     nodes = NodeTable(
         posteriors=values,
-        labels=layout.load_labels(from_labels, known),
+        labels=labels.codes,
         out_of_fold=out_of_fold,
         classes=tuple(str(name) for name in classes),
     )
     usable = out_of_fold
     if known.facts["has_roles"]:
-        calibration = ROLES.index("calibration")
-        usable = layout.load_roles(from_labels, known) == calibration
+        usable = labels.roles == ROLES.index("calibration")
     rows = np.flatnonzero(usable & (nodes.labels >= 0))
-    weights = layout.load_label_weights(from_labels, known)
     return nodes, Reference(
         np.array(prior, np.float64),
         values[rows],
         nodes.labels[rows],
         rows,
-        weights=None if weights is None else weights[rows],
+        weights=None if labels.weights is None else labels.weights[rows],
     )
 
 

@@ -35,7 +35,7 @@ from xnq_dist.core.store import (
 )
 from xnq_dist.core.waiting import result
 from xnq_dist.graph.labels import ROLES
-from xnq_dist.graph.layout import load_labels, load_roles, node_index
+from xnq_dist.graph.layout import load_labels, node_index
 from xnq_dist.readout.folds import plan_folds
 from xnq_dist.readout.logistic import fit_on_threads, row_losses
 from xnq_dist.readout.objective import Rows
@@ -151,9 +151,10 @@ def _search(
     began = time.perf_counter()
     graph, stage = run.stage("graph"), run.stage("select")
     attempt, reservoir = stage.begin(), settings.reservoir
-    labels, classes = load_labels(run.stage("labels"), known), known.facts["classes"]
+    found, classes = load_labels(run.stage("labels"), known), known.facts["classes"]
+    labels = found.codes
     if known.facts["has_roles"]:
-        labels[load_roles(run.stage("labels"), known) != ROLES.index("train")] = -1
+        labels[found.roles != ROLES.index("train")] = -1
     index = to_fit(labels, min(reservoir.dim, UNITS), settings)
     fitted = labels[index]
     folds = plan_folds(fitted, None, classes, settings.readout.folds, settings.seed)

@@ -15,9 +15,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Ints32
 from xnq_dist.core.differences import shown
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.failures import stage_errors
@@ -28,11 +26,10 @@ from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import (
     Manifest,
     RunDirectory,
-    Stage,
     fingerprint,
 )
 from xnq_dist.core.waiting import gather, wait_all
-from xnq_dist.graph.layout import load_label_weights, load_labels, load_roles
+from xnq_dist.graph.layout import load_labels
 from xnq_dist.groups.own_groups import node_groups
 from xnq_dist.readout.rows import FEATURES, GROUPS
 from xnq_dist.readout.work import Embedded, ReadoutWork
@@ -90,8 +87,11 @@ def fit_readout(
         stage = run.stage("readout")
         attempt = stage.begin()
         groups = node_groups(source.graph, source.manifest, settings)
-        used, roles = _used(run.stage("labels"), labels)
-        weights = load_label_weights(run.stage("labels"), labels)
+        known = load_labels(run.stage("labels"), labels)
+        used, weights = known.codes, known.weights
+        roles = known.roles if labels.facts["has_roles"] else None
+        if roles is not None:
+            used[roles < 0] = -1  # they leave a label out
         work = ReadoutWork(
             client,
             source,
@@ -161,16 +161,6 @@ def _made_from(run: RunDirectory, settings: Settings) -> tuple[Embedded, Manifes
                 "prepare and embed again"
             )
     return source, labels
-
-
-def _used(stage: Stage, manifest: Manifest) -> tuple[Ints32, NDArray[np.int8] | None]:
-    """Load labels, -1 where roles leave one out, and roles by canonical index."""
-    labels = load_labels(stage, manifest)
-    if not manifest.facts["has_roles"]:
-        return labels, None
-    roles = load_roles(stage, manifest)
-    labels[roles < 0] = -1
-    return labels, roles
 
 
 def _report(facts: Mapping[str, Any]) -> None:
