@@ -8,7 +8,6 @@ cannot read, and it alone decides which row is refused.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
@@ -95,16 +94,11 @@ class CudfPairs:
                 pa.table({"id": ids.values, "index": numbers})
             )
             for share in table.shares(rows):
-                found = None
+                pairs = None
                 if _is_readable(share, *named) and share.n_rows <= 2 * rows:
-                    found = self._read(share, columns)
-                if found is None:
-                    yield from arrow_pairs(share, *named)
-                    continue
-                pairs = self._pairs(found, index, columns, rules)
+                    pairs = self._read(share, index, columns, rules)
                 if pairs is None:
-                    # Raises the error of the first row that is invalid.
-                    deque(arrow_pairs(table, *named), maxlen=0)
+                    # Also raises the error of the first row that is invalid.
                     yield from arrow_pairs(share, *named)
                 else:
                     yield pairs
@@ -118,10 +112,15 @@ class CudfPairs:
             # Workers use the device later.
             self.backend.release()
 
-    def _read(self, share: Table, columns: ColumnSettings) -> Any:
-        """Some row groups of one file; None if cuDF cannot read them."""
+    def _read(
+        self, share: Table, index: Any, columns: ColumnSettings, rules: InputSettings
+    ) -> Pairs | None:
+        """The pairs of some row groups of one file.
+
+        None if cuDF cannot read them, or a value is invalid.
+        """
         try:
-            return self.frames.read_parquet(
+            frame = self.frames.read_parquet(
                 share.files[0],
                 columns=columns_read(share, columns),
                 row_groups=[list(share.groups or ())],
@@ -130,11 +129,6 @@ class CudfPairs:
         except UNREADABLE as error:
             log.warning("%s is read by Arrow: cuDF failed (%s)", share.files[0], error)
             return None
-
-    def _pairs(
-        self, frame: Any, index: Any, columns: ColumnSettings, rules: InputSettings
-    ) -> Pairs | None:
-        """The pairs of some rows; None if a value is invalid."""
         if bool(frame.isna().any().any()):
             return None
         ends = [self._find(frame[name], index) for name in (columns.src, columns.dst)]
