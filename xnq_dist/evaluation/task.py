@@ -90,7 +90,7 @@ def load_task(run: RunDirectory, source: TaskSource, seed: int) -> Task:
         When a fold does not exist or a label share is out of range.
     """
     graph, known = run.complete("graph"), run.complete("labels")
-    classes = tuple(str(name) for name in known.facts["classes"])
+    classes = tuple(map(str, known.facts["classes"]))
     labels = layout.load_labels(run.stage("labels"), known).codes
     if source.positive is not None:
         if source.positive not in classes:

@@ -87,9 +87,9 @@ def fit_readout(
         stage = run.stage("readout")
         attempt = stage.begin()
         groups = node_groups(source.graph, source.manifest, settings)
-        known = load_labels(run.stage("labels"), labels)
-        used, weights = known.codes, known.weights
-        roles = known.roles if labels.facts["has_roles"] else None
+        loaded = load_labels(run.stage("labels"), labels)
+        used, weights = loaded.codes, loaded.weights
+        roles = loaded.roles if labels.facts["has_roles"] else None
         if roles is not None:
             used[roles < 0] = -1  # they leave a label out
         work = ReadoutWork(
