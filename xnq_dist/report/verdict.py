@@ -113,9 +113,9 @@ def _on_communities(page: Page) -> str:
     known = view.ranked[named[view.ranked]]
     if len(known):
         highest = int(known[np.argmax(view.prevalence[known, -1])])
-        p, low, high = (float(values[highest, -1]) for values in view.estimates())
-        place = view.name(highest, NAME)
-        text += f" Highest: {place}, {whole(p)}{_span(low, high, page)}."
+        share = whole(view.prevalence[highest, -1])
+        span = _span(view.lower[highest, -1], view.upper[highest, -1], page)
+        text += f" Highest: {view.name(highest, NAME)}, {share}{span}."
     return text
 
 
