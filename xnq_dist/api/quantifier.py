@@ -146,13 +146,14 @@ class NetworkQuantifier(BaseEstimator):  # type: ignore[misc]
         """
         names, result = self._estimate(communities)
         table = result.prevalence
-        known = table["community"].unique() if names is None else pa.array(names)
-        rows = pc.index_in(table["community"], known.cast(table["community"].type))
-        classes = pa.array(result.classes, table["class"].type)
-        columns = pc.index_in(table["class"], classes)
-        shares = np.full((len(known), len(classes)), np.nan)
-        shares[rows.to_numpy(), columns.to_numpy()] = table["prevalence"].to_numpy()
-        return shares
+        known = table["community"].unique()
+        shares: Floats = table["prevalence"].to_numpy().reshape(len(known), -1)
+        if names is None:
+            return shares
+        rows = pc.index_in(pa.array(names).cast(known.type), known)
+        found = np.full((len(names), shares.shape[1]), np.nan)
+        found[rows.is_valid()] = shares[rows.drop_null()]
+        return found
 
     def estimate(self, communities: Any) -> PrevalenceResult:
         """As `quantify`, with intervals, anomalies and a report page."""
@@ -252,8 +253,7 @@ def _digest(matrix: Any) -> str:
     """Fingerprint of the entries of a matrix, dense or sparse."""
     entries = sparse.csr_array(matrix, dtype=np.float64)
     entries.sum_duplicates()
-    parts = (entries.indptr.astype(np.int64), entries.indices, entries.data)
     digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part.tobytes())
+    for part in (entries.indptr.astype(np.int64), entries.indices, entries.data):
+        digest.update(part)
     return digest.hexdigest()
