@@ -95,14 +95,16 @@ def test_a_new_cluster_kind_does_a_run(
 SECTION = '''
 """The largest community."""
 
-TEMPLATE = "<p>{{ name }} has the most members.</p>"
+from xnq_dist.report.page_data import environment
+
+TEMPLATE = environment().from_string("<p>{{ name }} has the most members.</p>")
 
 
 def body(facts):
     view = facts.view
     if len(view.names) < 2:
         return ""
-    return facts.render_text(TEMPLATE, name=view.name(view.n_nodes.argmax()))
+    return facts.render(TEMPLATE, name=view.name(view.n_nodes.argmax()))
 '''
 
 

@@ -86,13 +86,12 @@ def _on_the_model(level: Level, skill: Mapping[str, float] | None, page: Page) -
 
 def _on_all_nodes(page: Page) -> str:
     """The share of the class among all nodes together, with its interval."""
-    row = page.total() if page.view.classes else {}
+    row = page.total()
     if row.get("prevalence") is None:
         return ""
-    kind = "unlabelled " if page.settings.labelled == "exclude" else ""
     span = _span(row["lower"], row["upper"], page)
     share = f"{whole(row['prevalence'])} {page.last}"
-    return f"All {kind}{page.naming.nodes()}: {share}{span}."
+    return f"All {page.everybody}: {share}{span}."
 
 
 def _on_communities(page: Page) -> str:

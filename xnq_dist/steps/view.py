@@ -147,15 +147,6 @@ class PrevalenceView:
         """Whether any community has an interval."""
         return bool(np.any(~np.isnan(self.lower)))
 
-    def matrix(self, table: pa.Table, name: str) -> Floats:
-        """A column of another table of these communities, (K, C); NaN: no value."""
-        every = self.texts(np.arange(len(self.names)))
-        rows = pc.index_in(table["community"], value_set=every).to_numpy()
-        columns = pc.index_in(table["class"], value_set=self.labels).to_numpy()
-        values = np.full(self.prevalence.shape, np.nan)
-        values[rows, columns] = pc.fill_null(table[name], np.nan).to_numpy()
-        return values
-
     def texts(self, chosen: Ints) -> pa.Array:
         """Names of the chosen communities as ids of a table: int64 or string."""
         return community_ids(self.names.take(pa.array(chosen)))

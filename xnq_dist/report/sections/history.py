@@ -43,7 +43,7 @@ def body(facts: Page) -> str:
         for name, run, value in zip(*columns, strict=True)
     }
     return facts.render(
-        "history",
+        "history.html.j2",
         rows=[
             {
                 "name": plain(name, NAME_LIMIT),

@@ -32,7 +32,7 @@ def body(facts: Page) -> str:
         if finding.get("level") == "note"
     ]
     return facts.render(
-        "inputs",
+        "inputs.html.j2",
         rows=[row for row in rows if row[1] is not None],
         findings=[text for text in found if text][:FINDINGS],
     )
