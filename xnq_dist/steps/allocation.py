@@ -12,7 +12,7 @@ partition; the contributions of finer partitions and of degree shrink with ``w^2
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -104,11 +104,9 @@ class Strata:
             inside[s, stratum[members[free[members]]]] = 1.0
         inner = np.clip(f[:, codes], learnt.least, 1 - learnt.least)
         weights = [np.bincount(of_free, w) for w in (inner * (1 - inner)).T]
-        members = np.concatenate([np.empty(0, np.int64), *communities])
-        batch = Communities(offsets_of([len(one) for one in communities]), members)
-        found = Auto(learnt=replace(learnt, tilt=None)).estimate(
-            batch, nodes, reference
-        )
+        ends = offsets_of([len(one) for one in communities])
+        batch = Communities(ends, np.concatenate(communities))
+        found = Auto(learnt=learnt).in_scenario(None, batch, nodes, reference)
         return cls(
             stratum,
             inside,
@@ -203,7 +201,7 @@ def _bands(values: Floats) -> Ints:
 
 def proportional(strata: Strata) -> Floats:
     """Expected labels of each stratum in a simple random sample."""
-    return strata.sizes * (strata.budget / max(float(strata.sizes.sum()), 1.0))
+    return strata.sizes * (strata.budget / strata.sizes.sum())
 
 
 def allocate(strata: Strata) -> Floats:
@@ -214,7 +212,7 @@ def allocate(strata: Strata) -> Floats:
     """
     labels = SPREAD * proportional(strata)
     left = strata.budget - float(labels.sum())
-    chunk = left / min(max(strata.budget, 1), STEPS)
+    chunk = left / min(strata.budget, STEPS)
     while left > 1e-9:
         capacity = strata.sizes - labels
         slope = np.where(capacity > 1e-12, strata.slope(labels), np.inf)
@@ -236,8 +234,7 @@ def choose(stratum: Ints, chances: Floats, budget: int, seed: int) -> Ints:
     free = np.flatnonzero(stratum >= 0)
     order = free[np.lexsort((rng.random(len(free)), stratum[free]))]
     ends = np.cumsum(chances[stratum[order]])
-    number = min(budget, len(order))
+    points = (rng.random() + np.arange(budget)) * (ends[-1] / budget)
     # Rounding errors of the sum must not drop the last node.
-    points = (rng.random() + np.arange(number)) * (ends[-1] / number if number else 1)
     places = np.minimum(np.searchsorted(ends, points, side="right"), len(order) - 1)
     return np.sort(order[places])

@@ -165,7 +165,7 @@ def _targets(
 ) -> Ints:
     """Places of the named communities, or of those with the widest intervals."""
     where = run.directory.uri
-    if named is None:
+    if not named:
         number = min(worst, np.count_nonzero(widths > 0))
         if not number:
             raise SettingsError(
