@@ -11,7 +11,7 @@ from typing import Any
 from xnq_dist.api.frames import Tables, tables_of
 from xnq_dist.api.result import PrevalenceResult
 from xnq_dist.core.config import merged, validate_settings
-from xnq_dist.core.errors import SettingsError, XnqError
+from xnq_dist.core.errors import XnqError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Settings
 from xnq_dist.jobs import run_all
@@ -144,17 +144,9 @@ def settings_of(
     SettingsError
         For unknown settings and values out of range, all in one message.
     """
-    nested: dict[str, Any] = {
-        name: dict(inner) for name, inner in (implied or {}).items()
-    }
+    layers = [implied or {}]
     for key, value in values.items():
-        *sections, name = key.replace("__", ".").split(".")
-        inner = nested
-        for section in sections:
-            inner = inner.setdefault(section, {})
-            if not isinstance(inner, dict):
-                raise SettingsError(
-                    f"settings: {section} and {key} contradict each other"
-                )
-        inner.update(merged({name: inner.get(name)}, {name: value}))
-    return validate_settings(nested)
+        for name in reversed(key.replace("__", ".").split(".")):
+            value = {name: value}
+        layers.append(value)
+    return validate_settings(merged(*layers))

@@ -157,10 +157,9 @@ class Page:
     def shown_classes(self) -> list[int]:
         """Places of the classes on the page: the last, then by falling mean share."""
         sums = np.nan_to_num(self.view.prevalence).sum(axis=0)
-        last = len(sums) - 1
-        by_share = [c for c in np.argsort(-sums, kind="stable").tolist() if c != last]
+        sums[-1:] = np.inf
         number = max(MAX_ESTIMATES // max(len(self.order), 1), 1)
-        return [last, *by_share][: min(number, len(sums))]
+        return list(np.argsort(-sums, kind="stable")[:number].tolist())
 
     def data(self) -> str:
         """The data for the page's script: JSON that is safe inside a script element."""
