@@ -52,10 +52,11 @@ class Tables:
     def write(self, folder: Path) -> Sources:
         """Write the tables that are in memory to a folder, and name all three."""
         folder.mkdir(parents=True)
-        nodes = written(self.nodes, folder / "nodes.parquet")
-        edges = written(self.edges, folder / "edges.parquet")
-        members = written(self.memberships, folder / "memberships.parquet")
-        return Sources(str(nodes), str(edges), members)
+        paths = {
+            name: written(getattr(self, name), folder / f"{name}.parquet")
+            for name in ("nodes", "edges", "memberships")
+        }
+        return Sources(**paths)
 
 
 def tables_of(
@@ -79,7 +80,7 @@ def tables_of(
         raise InputError("edges is missing: give a table of edges, or a graph as nodes")
     if graph is not None and edges is not None:
         raise InputError(f"nodes is {_kind(nodes)}, which has edges: leave edges out")
-    graph = graph or Graph(_table(nodes, "nodes", NODES))
+    graph = graph or Graph(_table(nodes, "nodes", NODES), edges)
     table, ids = graph.nodes, None
     if not isinstance(table, str) and columns.node_id in table.column_names:
         ids = table[columns.node_id].combine_chunks()
@@ -98,15 +99,14 @@ def tables_of(
     if scores is not None:
         chosen["scores"] = [scores] if isinstance(scores, str) else list(scores)
     implied = {"columns": chosen} if chosen else {}
-    if graph.edges is not None:
-        edges, implied["input"] = graph.edges, {"directed": graph.directed}
-    elif is_matrix(edges):
+    edges, directed = graph.edges, graph.directed
+    if is_matrix(edges):
         ids = _in_order(edges.shape[0], ids, "edges", "row")
-        edges, implied["input"] = _of_matrix(edges, ids, columns), {"directed": True}
-    else:
-        edges = _table(edges, "edges", EDGES)
+        edges, directed = _of_matrix(edges, ids, columns), True
+    if directed is not None:
+        implied["input"] = {"directed": directed}
     _, members = members_of(memberships, ids, columns, nodes)
-    return Tables(table, edges, members, implied)
+    return Tables(table, _table(edges, "edges", EDGES), members, implied)
 
 
 def members_of(
@@ -176,8 +176,8 @@ def plain(values: Any) -> Any:
     return values.detach().cpu().numpy() if hasattr(values, "detach") else values
 
 
-def written(table: Any, path: Path) -> str | None:
-    """The path of a table, which is written if it is in memory."""
+def written(table: Any, path: Path) -> Any:
+    """The path of a table, which is written if it is in memory; None for None."""
     if table is None or isinstance(table, str):
         return table
     for name, values in zip(table.column_names, table.columns, strict=True):
@@ -194,11 +194,11 @@ def written(table: Any, path: Path) -> str | None:
 
 @dataclass(frozen=True)
 class Graph:
-    """The parts of a graph object; those that it lacks are None."""
+    """The parts of a graph; those that it lacks are None."""
 
     nodes: Any
-    edges: Any = None
-    directed: bool = True
+    edges: Any
+    directed: bool | None = None
     labels: Any = None
     features: Any = None
 
@@ -210,8 +210,7 @@ def _of_graph(graph: Any, columns: ColumnSettings) -> Graph | None:
     if hasattr(graph, "adj") and hasattr(graph, "is_directed"):
         return _of_networkx(graph, columns)
     if is_matrix(graph):
-        nodes = _numbered(graph.shape[0], columns)
-        return Graph(nodes, _of_matrix(graph, nodes[0].combine_chunks(), columns))
+        return Graph(_numbered(graph.shape[0], columns), graph)
     return None
 
 
@@ -249,7 +248,7 @@ def _of_pyg(data: Any, columns: ColumnSettings) -> Graph:
             edges[columns.weight] = weights.ravel()
     nodes = _numbered(int(data.num_nodes) if x is None else len(x), columns)
     labels = None if y is None else _shown(y, masks)
-    return Graph(nodes, pa.table(edges), labels=labels, features=x)
+    return Graph(nodes, pa.table(edges), True, labels, x)
 
 
 def _shown(y: Any, masks: list[Any]) -> Any:

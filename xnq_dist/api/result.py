@@ -79,19 +79,17 @@ class PrevalenceResult:
         ]
         table = pa.concat_tables(parts).sort_by("node_id").combine_chunks()
         flat = table["posterior"].combine_chunks().flatten().to_numpy()
-        values = flat.reshape(len(table), len(self.classes))
-        columns = {"node_id": table["node_id"]}
-        for place, name in enumerate(map(str, self.classes)):
-            taken = name in ("node_id", "out_of_fold")
-            key = f"class {name}" if taken else name
-            columns[key] = pa.array(np.ascontiguousarray(values[:, place]))
-        return pa.table({**columns, "out_of_fold": table["out_of_fold"]})
+        of_class = np.ascontiguousarray(flat.reshape(len(table), -1).T)
+        taken = ("node_id", "out_of_fold")
+        names = [f"class {n}" if n in taken else n for n in map(str, self.classes)]
+        columns = dict(zip(names, of_class, strict=True))
+        ids, held_out = (table[name] for name in taken)
+        return pa.table({"node_id": ids, **columns, "out_of_fold": held_out})
 
     @cached_property
     def classes(self) -> list[Any]:
         """The classes, with the type of the labels, in the order of their values."""
-        classes = RunDirectory(self.run).complete("labels").facts["classes"]
-        return list(classes)
+        return list(RunDirectory(self.run).complete("labels").facts["classes"])
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
