@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from xnq_dist.core.settings import Settings
 from xnq_dist.jobs import run_all
 from xnq_dist.monitor.progress import watching
 
-__all__ = ["estimate_prevalence", "run_tables", "settings_of"]
+__all__ = ["estimate_prevalence", "run_tables", "settings_of", "temporary_folder"]
 
 
 def estimate_prevalence(
@@ -111,18 +112,24 @@ def run_tables(
 ) -> PrevalenceResult:
     """The results for tables; arguments and errors as for `estimate_prevalence`."""
     used = settings_of(settings, tables.implied)
-    folder = tempfile.mkdtemp(prefix="xnq-dist-")
-    try:
-        sources = tables.write(Path(folder, "tables"))
-        run = str(out) if out is not None else str(Path(folder, "run"))
+    with temporary_folder() as folder:
+        sources = tables.write(Path(folder))
+        run = str(out) if out is not None else f"{folder}/run"
         with watching() as watch, watch.shown(progress):
             run_all(sources, run, used, overwrite)
         return PrevalenceResult(run, folder)
+
+
+@contextmanager
+def temporary_folder() -> Iterator[str]:
+    """A folder that is deleted if the block fails; the error does not name it."""
+    folder = tempfile.mkdtemp(prefix="xnq-dist-")
+    try:
+        yield folder
     except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
-        if isinstance(error, XnqError) and error.args:
-            # The folder's name means nothing to the user.
-            error.args = (str(error).replace(f"{folder}/tables/", ""),)
+        if isinstance(error, XnqError):
+            error.args = (str(error).replace(f"{folder}/", ""),)
         raise
 
 

@@ -51,7 +51,6 @@ class Tables:
 
     def write(self, folder: Path) -> Sources:
         """Write the tables that are in memory to a folder, and name all three."""
-        folder.mkdir(parents=True)
         paths = {
             name: written(getattr(self, name), folder / f"{name}.parquet")
             for name in ("nodes", "edges", "memberships")

@@ -97,11 +97,11 @@ class PrevalenceView:
         def cells(values: NDArray[Any]) -> NDArray[Any]:
             return np.ascontiguousarray(values.reshape(-1, width)[:, columns])
 
-        def numbers(name: str, empty: float = np.nan) -> NDArray[Any]:
-            return cells(pc.fill_null(table[name], empty).to_numpy())
+        def numbers(name: str) -> Floats:
+            return cells(pc.fill_null(table[name], np.nan).to_numpy())
 
         def counts(name: str) -> Ints:
-            return np.asarray(numbers(name, 0).max(axis=1, initial=0), np.int64)
+            return np.asarray(pc.fill_null(table[name], 0))[::width]
 
         codes = pc.fill_null(pc.index_in(table["quality"], pa.array(QUALITIES)), 0)
         ratings = cells(codes.to_numpy().astype(np.uint8))
