@@ -152,9 +152,11 @@ def recorded(
     """
     run, stop = RunDirectory(out), threading.Event()
     status = RunStatus(run_id) if run_id else RunStatus()
+    # Asked here, because a place that cannot be opened is the caller's error.
+    every = EVERY if run.folder.is_local else EVERY_IN_STORE
     with watching() as watch, watch.shown(status.note):
         writer = threading.Thread(
-            target=_write_often, args=(run, status, watch, stop), daemon=True
+            target=_write_often, args=(run, status, watch, stop, every), daemon=True
         )
         writer.start()
         token = LOOKED.set(_counting(status))
@@ -192,10 +194,14 @@ def _counting(status: RunStatus) -> Callable[[str, Mapping[str, Any]], None]:
 
 
 def _write_often(
-    run: RunDirectory, status: RunStatus, watch: Watch, stop: threading.Event
+    run: RunDirectory,
+    status: RunStatus,
+    watch: Watch,
+    stop: threading.Event,
+    every: float,
 ) -> None:
     """Write a status every few seconds until its end."""
-    while not stop.wait(EVERY if run.folder.is_local else EVERY_IN_STORE):
+    while not stop.wait(every):
         status.seconds_left = watch.left()
         _write(run, status)
 
