@@ -14,7 +14,7 @@ import dask
 import psutil
 import pytest
 
-from tests.conftest import SmallGraph, small_settings
+from tests.conftest import SmallGraph, small_settings, wait_until
 from xnq_dist import pipeline
 from xnq_dist.core import cluster
 from xnq_dist.core.cluster import Connection
@@ -197,13 +197,12 @@ def test_a_worker_that_stops_at_its_start_ends_with_the_cluster(monkeypatch):
     stopped, before = [], multiprocessing.active_children()
 
     def stop() -> None:
-        new: list[Any] = []
-        end = time.monotonic() + 30
-        while not new and time.monotonic() < end:
-            time.sleep(0.01)
-            new = [p for p in multiprocessing.active_children() if p not in before]
-        os.kill(new[0].pid, signal.SIGSTOP)
-        stopped.append(new[0].pid)
+        def new() -> list[Any]:
+            return [p for p in multiprocessing.active_children() if p not in before]
+
+        wait_until(new, 30, 0.01)
+        stopped.append(new()[0].pid)
+        os.kill(stopped[0], signal.SIGSTOP)
 
     thread = threading.Thread(target=stop)
     thread.start()
@@ -215,10 +214,7 @@ def test_a_worker_that_stops_at_its_start_ends_with_the_cluster(monkeypatch):
         pass
     thread.join(30)
     assert stopped
-    end = time.monotonic() + 10
-    while psutil.pid_exists(stopped[0]) and time.monotonic() < end:
-        time.sleep(0.05)
-    assert not psutil.pid_exists(stopped[0])
+    wait_until(lambda: not psutil.pid_exists(stopped[0]), 10, 0.05)
 
 
 def test_workers_that_cannot_start_are_named_with_their_cause(monkeypatch):

@@ -6,14 +6,13 @@ import gc
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from tests.conftest import SmallGraph, small_settings, write_graph
+from tests.conftest import SmallGraph, small_settings, wait_until, write_graph
 from tests.reservoir.reference import draw, embed_reference
 from xnq_dist import pipeline
 from xnq_dist.core import cluster
@@ -111,13 +110,9 @@ def kill_a_worker_when(client, condition, done: threading.Event) -> threading.Th
     pids = list(client.run(os.getpid).values())
 
     def work():
-        end = time.monotonic() + 60
-        while time.monotonic() < end:
-            if condition():
-                os.kill(pids[0], signal.SIGKILL)
-                done.set()
-                return
-            time.sleep(0.02)
+        wait_until(condition, 60, 0.02)
+        os.kill(pids[0], signal.SIGKILL)
+        done.set()
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -239,10 +234,7 @@ def test_workers_release_the_states_of_a_finished_run(tmp_path, small_graph, cli
     gc.disable()  # objects in reference cycles are alive from here on
     try:
         embed(tmp_path / "a", small_graph, client)
-        end = time.monotonic() + 30
-        while any(client.run(_keys).values()) and time.monotonic() < end:
-            time.sleep(0.02)
-        assert not any(client.run(_keys).values())
+        wait_until(lambda: not any(client.run(_keys).values()), 30, 0.02)
     finally:
         gc.enable()
 

@@ -14,7 +14,7 @@ import numpy as np
 import psutil
 import pytest
 
-from tests.conftest import small_settings, write_graph
+from tests.conftest import small_settings, wait_until, write_graph
 from tests.reservoir.test_embed import embed, embeddings, kill_a_worker_when
 from xnq_dist import pipeline
 from xnq_dist.core import cluster
@@ -124,9 +124,9 @@ def test_a_released_task_stops_waiting(tmp_path, weighted, client):
     worker = sorted(exchange._objects)[0]
     # Alone it never gets the other worker's blocks.
     alone = exchange._submit(worker, advance_worker, exchange._objects[worker], 1, 5)
-    assert until(lambda: sum(client.run(_busy).values()) == 1)
+    wait_until(lambda: sum(client.run(_busy).values()) == 1, 20)
     del alone
-    assert until(lambda: sum(client.run(_busy).values()) == 0)
+    wait_until(lambda: sum(client.run(_busy).values()) == 0, 20)
     exchange.close()
 
 
@@ -146,7 +146,7 @@ def test_a_released_task_stops_asking_a_worker_that_hangs(tmp_path, weighted):
             alone = exchange._submit(alive, advance_worker, kept, 1, 5)
             time.sleep(2 * POLL)  # it asks by now
             del alone
-            assert until(lambda: not other.run(_busy, workers=[alive])[alive])
+            wait_until(lambda: not other.run(_busy, workers=[alive])[alive], 20)
         finally:
             os.kill(pid, signal.SIGCONT)
 
@@ -184,7 +184,7 @@ def test_a_broken_connection_ends_the_wait(tmp_path, weighted, client):
     finally:
         client.run(_mend_connections)
     exchange.close()
-    assert until(lambda: sum(client.run(_busy).values()) == 0)
+    wait_until(lambda: sum(client.run(_busy).values()) == 0, 20)
 
 
 def _break_connections(dask_worker):
@@ -199,15 +199,6 @@ def _break_connections(dask_worker):
 def _mend_connections(dask_worker):
     receiver = dask_worker.plugins[Receiver.name]
     dask_worker.handlers["xnq_blocks"] = receiver.xnq_blocks
-
-
-def until(condition, seconds: float = 20.0) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.05)
-    return False
 
 
 @pytest.mark.slow
@@ -251,7 +242,7 @@ def test_a_fault_on_one_worker_ends_the_wait_of_the_other(tmp_path, weighted, cl
     with pytest.raises((AttributeError, TypeError), match="NoneType"):
         exchange.advance(4)
     exchange.close()
-    assert until(lambda: sum(client.run(_busy).values()) == 0)
+    wait_until(lambda: sum(client.run(_busy).values()) == 0, 20)
 
 
 def _break(kept):
