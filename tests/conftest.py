@@ -19,10 +19,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from xnq_dist import pipeline
 from xnq_dist.app.environment import prepare_environment
 from xnq_dist.core.cluster import Connection, connect, open_cluster
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.settings import Settings
+from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.tables import Sources
 
 # Processes of tests import modules of tests.
@@ -123,6 +125,15 @@ def small_settings(*overrides: str) -> Settings:
         "cluster.threads=1",
     ]
     return load_settings(overrides=[*base, *overrides])
+
+
+def with_graph(
+    out: Path | str, sources: Sources, settings: Settings, overwrite: bool = False
+) -> RunDirectory:
+    """A run directory with the stages ``graph`` and ``labels``."""
+    with pipeline.open_run(str(out), sources, overwrite) as run:
+        pipeline.prepare(run, sources, settings)
+    return run
 
 
 def wait_until(

@@ -12,11 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import xnq_dist
-from tests.conftest import (
-    published_values,
-    small_settings,
-    write_graph,
-)
+from tests.conftest import published_values, small_settings, with_graph, write_graph
 from xnq_dist import pipeline
 from xnq_dist.core import cluster
 from xnq_dist.core.errors import RunDirectoryError, StageError
@@ -183,14 +179,11 @@ def test_chaotic_scales_are_selected_only_where_they_gain():
 
 def test_another_graphs_directory_needs_overwrite(tmp_path, run):
     other = write_graph(tmp_path / "other", nodes=500).sources
-    with (
-        pytest.raises(RunDirectoryError, match=r"another graph with 600 nodes.*--over"),
-        pipeline.open_run(run.uri, other) as held,
-    ):
-        xnq_dist.prepare(held, other, small_settings())
+    words = r"another graph with 600 nodes.*--over"
+    with pytest.raises(RunDirectoryError, match=words):
+        with_graph(run.uri, other, small_settings())
     assert Path(run.uri, "prevalence.parquet").exists()
-    with pipeline.open_run(run.uri, other, overwrite=True) as held:
-        pipeline.prepare(held, other, small_settings())
+    with_graph(run.uri, other, small_settings(), overwrite=True)
     assert run.complete("graph").facts["n_nodes"] == 500
     # The next results are compared with these by the names of the communities.
     assert list(Published(run).history())

@@ -10,7 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.conftest import SmallGraph, published_values, small_settings, write_graph
+from tests.conftest import (
+    SmallGraph,
+    published_values,
+    small_settings,
+    with_graph,
+    write_graph,
+)
 from tests.readout.samples import graph_with_scores
 from tests.test_due import (
     LATER,
@@ -266,8 +272,7 @@ def test_directories_that_cannot_serve_are_refused(tmp_path, graph, run, client)
     sources = members_of(graph)
     other = write_graph(tmp_path / "o", nodes=120, edges=300)
     theirs = tmp_path / "theirs"
-    with pipeline.open_run(str(theirs), other.sources) as held:
-        pipeline.prepare(held, other.sources, SETTINGS)
+    with_graph(theirs, other.sources, SETTINGS)
     with pytest.raises(RunDirectoryError, match="another graph with 120 nodes"):
         requantify(client, run, theirs)
     (tmp_path / "run" / "embeddings" / "_manifest.json").unlink()

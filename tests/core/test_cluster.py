@@ -14,7 +14,7 @@ import dask
 import psutil
 import pytest
 
-from tests.conftest import SmallGraph, small_settings, wait_until
+from tests.conftest import SmallGraph, small_settings, wait_until, with_graph
 from xnq_dist import pipeline
 from xnq_dist.core import cluster
 from xnq_dist.core.cluster import Connection
@@ -179,8 +179,7 @@ def test_run_directories_and_temporary_folders_are_their_owners_alone(
     new, shared = tmp_path / "a" / "new", tmp_path / "shared"
     shared.mkdir(mode=0o755)
     for out in (new, shared):
-        with pipeline.open_run(str(out), small_graph.sources) as run:
-            pipeline.prepare(run, small_graph.sources, small_settings("partitions=1"))
+        with_graph(out, small_graph.sources, small_settings("partitions=1"))
     assert mode(new) == 0o700
     # If the parent directory is readable for others, so are its files.
     assert (mode(shared), mode(shared / "graph")) == (0o755, 0o755)

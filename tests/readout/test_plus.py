@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.special import log_softmax
 
-from tests.conftest import published_values, small_settings, write_graph
+from tests.conftest import published_values, small_settings, with_graph, write_graph
 from tests.readout.samples import graph_with_scores
-from tests.test_pipeline import posteriors, whole_line
+from tests.test_pipeline import attempts, posteriors, whole_line
 from xnq_dist import pipeline
 from xnq_dist.core.errors import DoesNotFitError, InputError
 from xnq_dist.core.settings import method
@@ -52,17 +52,11 @@ def run(tmp_path_factory, graph, thread_client):
 
 def to_posteriors(out, sources, settings, client) -> RunDirectory:
     """The pipeline without communities and report."""
-    with pipeline.open_run(str(out), sources) as run:
-        pipeline.prepare(run, sources, settings)
-        pipeline.embed(run, settings, client)
-        pipeline.fit_readout(run, settings, client)
-        pipeline.posteriors(run, settings, client)
+    run = with_graph(out, sources, settings)
+    pipeline.embed(run, settings, client)
+    pipeline.fit_readout(run, settings, client)
+    pipeline.posteriors(run, settings, client)
     return run
-
-
-def attempts(run: RunDirectory) -> dict[str, str]:
-    names = ("graph", "embeddings", "readout", "posteriors")
-    return {name: run.stage(name).manifest().attempt for name in names}
 
 
 def saved(run: RunDirectory) -> SavedPlus:
@@ -184,9 +178,8 @@ def test_an_undirected_graph_has_a_spectrum(tmp_path, graph, thread_client):
     found = {}
     for count in (1, 3):
         settings = small_settings(*PLUS, f"partitions={count}", "input.directed=false")
-        with pipeline.open_run(str(tmp_path / str(count)), graph.sources) as made:
-            pipeline.prepare(made, graph.sources, settings)
-            pipeline.embed(made, settings, thread_client)
+        made = with_graph(tmp_path / str(count), graph.sources, settings)
+        pipeline.embed(made, settings, thread_client)
         stage = made.stage("embeddings")
         manifest = stage.manifest()
         rows = [
@@ -219,9 +212,8 @@ def run_with_scores(tmp_path_factory, thread_client):
     """Embeddings of a graph with scores of another model."""
     sources = graph_with_scores(tmp_path_factory.mktemp("scores"))
     settings = small_settings(*PLUS, "partitions=1", *SCORES)
-    with pipeline.open_run(str(tmp_path_factory.mktemp("run")), sources) as run:
-        pipeline.prepare(run, sources, settings)
-        pipeline.embed(run, settings, thread_client)
+    run = with_graph(tmp_path_factory.mktemp("run"), sources, settings)
+    pipeline.embed(run, settings, thread_client)
     return run
 
 

@@ -12,7 +12,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tests.conftest import SmallGraph, small_settings, wait_until, write_graph
+from tests.conftest import (
+    SmallGraph,
+    small_settings,
+    wait_until,
+    with_graph,
+    write_graph,
+)
 from tests.reservoir.reference import draw, embed_reference
 from xnq_dist import pipeline
 from xnq_dist.core import cluster
@@ -43,10 +49,8 @@ def embeddings(run: RunDirectory) -> np.ndarray:
 
 
 def embed(folder: Path, graph: SmallGraph, client, *overrides: str) -> RunDirectory:
-    run = RunDirectory(folder)
-    run.folder.create()
     settings = small_settings(*overrides)
-    pipeline.prepare(run, graph.sources, settings)
+    run = with_graph(folder, graph.sources, settings)
     pipeline.embed(run, settings, client)
     return run
 
@@ -151,10 +155,8 @@ def test_resumes_from_the_last_checkpoint_and_not_from_the_start(
         if what == "supersteps" and done > 8:
             raise StopError
 
-    run = RunDirectory(tmp_path / "cut")
-    run.folder.create()
     settings = small_settings(*overrides)
-    pipeline.prepare(run, small_graph.sources, settings)
+    run = with_graph(tmp_path / "cut", small_graph.sources, settings)
     with pytest.raises(StopError):
         pipeline.embed(run, settings, client, stop_after_eight)
     assert (tmp_path / "cut/checkpoints/step-00008/_manifest.json").exists()

@@ -14,11 +14,10 @@ import numpy as np
 import psutil
 import pytest
 
-from tests.conftest import small_settings, wait_until, write_graph
+from tests.conftest import small_settings, wait_until, with_graph, write_graph
 from tests.reservoir.test_embed import embed, embeddings, kill_a_worker_when
 from xnq_dist import pipeline
 from xnq_dist.core import cluster
-from xnq_dist.core.store import RunDirectory
 from xnq_dist.core.waiting import Heartbeats
 from xnq_dist.reservoir import embed as driver
 from xnq_dist.reservoir.exchange import Exchange
@@ -45,9 +44,8 @@ def begun(client, folder, graph, *overrides, timeout=20.0) -> Exchange:
     """A begun exchange over 4 random partitions, most rows on the boundary."""
     cut = ("partitions=4", "partitioner=random", "reservoir.supersteps=30")
     settings = small_settings(*cut, *overrides)
-    run = RunDirectory(folder)
-    run.folder.create()
-    manifest = pipeline.prepare(run, graph.sources, settings)
+    run = with_graph(folder, graph.sources, settings)
+    manifest = run.complete("graph")
     spec = driver.reservoir_spec(settings, manifest.facts, 2.0, 0.5)
     beats = Heartbeats(client, timeout)
     exchange = Exchange(client, run.stage("graph"), manifest, beats)
@@ -77,10 +75,8 @@ def test_clients_bytes_are_independent_of_the_states(tmp_path, cluster_connectio
     graph = write_graph(tmp_path / "input", nodes=4000, edges=12000)
     moved = []
     for dim in (16, 512):
-        run = RunDirectory(tmp_path / str(dim))
-        run.folder.create()
         settings = small_settings(f"reservoir.dim={dim}", "partitions=4")
-        pipeline.prepare(run, graph.sources, settings)
+        run = with_graph(tmp_path / str(dim), graph.sources, settings)
         with cluster.connect(cluster_connection) as client:
             ports = {port_of(cluster_connection.address)}
             before = _received(ports)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.conftest import small_settings, write_graph
-from xnq_dist import pipeline
+from tests.conftest import small_settings, with_graph, write_graph
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.need import GraphSize, RunSize, Workers
 from xnq_dist.core.store import Stage
@@ -27,8 +26,7 @@ VECTORS = SPECTRUM + SPARE + EXTRA
 def graph(tmp_path_factory):
     made = write_graph(tmp_path_factory.mktemp("input"), nodes=400, edges=1600)
     settings = small_settings("input.directed=false", "partitions=3")
-    with pipeline.open_run(str(tmp_path_factory.mktemp("run")), made.sources) as run:
-        pipeline.prepare(run, made.sources, settings)
+    run = with_graph(tmp_path_factory.mktemp("run"), made.sources, settings)
     return run.stage("graph")
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conftest import small_settings, write_graph
-from xnq_dist import pipeline
+from tests.conftest import small_settings, with_graph, write_graph
 from xnq_dist.core.need import PartitionCounts
-from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.layout import load_partition
 from xnq_dist.plan import Workers, add_up
 from xnq_dist.reservoir.context import place
@@ -32,9 +30,8 @@ def rows_sent(found, offsets, placement) -> int:
 def test_planned_rows_are_those_that_move_or_a_bound(tmp_path, count, workers, degree):
     settings = small_settings(f"partitions={count}", "partitioner=random")
     graph = write_graph(tmp_path / "input", 900, int(900 * degree))
-    run = RunDirectory(tmp_path / "run")
-    run.folder.create()
-    manifest = pipeline.prepare(run, graph.sources, settings)
+    run = with_graph(tmp_path / "run", graph.sources, settings)
+    manifest = run.complete("graph")
     stage, facts = run.stage("graph"), manifest.facts
     parts = [load_partition(stage, manifest, number) for number in range(count)]
     size = size_of(manifest, stage)
