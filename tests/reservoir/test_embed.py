@@ -14,6 +14,7 @@ import pytest
 
 from tests.conftest import (
     SmallGraph,
+    rest_in,
     small_settings,
     wait_until,
     with_graph,
@@ -109,35 +110,32 @@ def test_same_bits_with_weights_and_one_worker(tmp_path, client):
     np.testing.assert_array_equal(one, two)
 
 
-def kill_a_worker_when(client, condition, done: threading.Event) -> threading.Thread:
-    """SIGKILL one worker process as soon as the condition holds."""
-    pids = list(client.run(os.getpid).values())
-
-    def work():
-        wait_until(condition, 60, 0.02)
-        os.kill(pids[0], signal.SIGKILL)
-        done.set()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    return thread
-
-
 @pytest.mark.filterwarnings("ignore::UserWarning:distributed.*")
-def test_killed_worker_changes_nothing_in_the_answer(tmp_path, small_graph, client):
-    overrides = ("partitions=4", "reservoir.supersteps=40", "checkpoint.every=8")
+@pytest.mark.parametrize("workers", rest_in("faults", (2, 1), 2))
+def test_killed_worker_changes_nothing_in_the_answer(
+    workers, tmp_path, small_graph, client
+):
+    """A single one is started again, and takes up the checkpoint."""
+    overrides = ("partitions=4", "reservoir.supersteps=60", "checkpoint.every=8")
     expected = embeddings(embed(tmp_path / "calm", small_graph, client, *overrides))
+    settings = small_settings("cluster.kind=local", f"cluster.workers={workers}")
+    folder, killed = tmp_path / "killed", []
     with (
-        cluster.open_cluster(small_settings().cluster) as connection,
+        cluster.open_cluster(settings.cluster) as connection,
         cluster.connect(connection) as other,
     ):
-        killed = threading.Event()
-        folder = tmp_path / "killed"
+        (pid, *_) = other.run(os.getpid).values()
         whole = folder / "checkpoints" / "step-00008" / "_manifest.json"
-        thread = kill_a_worker_when(other, whole.exists, killed)
+
+        def kill():
+            wait_until(whole.exists, 60, 0.02)
+            killed.append(os.kill(pid, signal.SIGKILL))
+
+        thread = threading.Thread(target=kill)
+        thread.start()
         run = embed(folder, small_graph, other, *overrides)
         thread.join()
-    assert killed.is_set()
+    assert killed
     np.testing.assert_array_equal(embeddings(run), expected)
     assert not (folder / "checkpoints").exists()
 

@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import struct
-import threading
 import time
 from operator import attrgetter
 
@@ -15,7 +14,7 @@ import psutil
 import pytest
 
 from tests.conftest import small_settings, wait_until, with_graph, write_graph
-from tests.reservoir.test_embed import embed, embeddings, kill_a_worker_when
+from tests.reservoir.test_embed import embed, embeddings
 from xnq_dist import pipeline
 from xnq_dist.core import cluster
 from xnq_dist.core.waiting import Heartbeats
@@ -255,23 +254,3 @@ def test_states_stay_on_their_worker(tmp_path, weighted, client):
 
 def _pickled(kept):
     return kept.__reduce__()
-
-
-@pytest.mark.faults
-def test_a_restarted_single_worker_takes_up_its_checkpoint(tmp_path, weighted):
-    """One worker, killed: the restarted one takes its checkpoint up."""
-    settings = small_settings("cluster.kind=local", "cluster.workers=1")
-    overrides = ("partitions=2", "reservoir.supersteps=60", "checkpoint.every=8")
-    with (
-        cluster.open_cluster(settings.cluster) as connection,
-        cluster.connect(connection) as other,
-    ):
-        expected = embeddings(embed(tmp_path / "calm", weighted, other, *overrides))
-        killed = threading.Event()
-        folder = tmp_path / "killed"
-        whole = folder / "checkpoints" / "step-00008" / "_manifest.json"
-        thread = kill_a_worker_when(other, whole.exists, killed)
-        run = embed(folder, weighted, other, *overrides)
-        thread.join()
-    assert killed.is_set()
-    np.testing.assert_array_equal(embeddings(run), expected)
