@@ -117,6 +117,7 @@ def renamed_communities(memberships: str) -> None:
             EVERY,
             "stage graph: done again, changed: features: other values, in 150 rows",
         ),
+        ("features.scale=none", EVERY, 'features.scale: "auto" -> "none"'),
         ("reservoir.dim=13", EMBEDDED, "reservoir.dim: 12 -> 13"),
         ("readout.C=0.1", READOUT, "readout.C: 1 -> 0.1"),
         ("quantifier=pcc", {"quantify"}, 'changed: quantifier: "sld" -> "pcc"'),
