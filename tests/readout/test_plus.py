@@ -10,7 +10,7 @@ from scipy.special import log_softmax
 
 from tests.conftest import published_values, small_settings, with_graph, write_graph
 from tests.readout.samples import graph_with_scores
-from tests.test_pipeline import attempts, posteriors, whole_line
+from tests.test_pipeline import posteriors, whole_line
 from xnq_dist import pipeline
 from xnq_dist.core.errors import DoesNotFitError, InputError
 from xnq_dist.core.settings import method
@@ -315,22 +315,6 @@ def test_scores_for_evaluation_are_those_of_the_run(tmp_path, run, thread_client
     np.testing.assert_allclose(again, expected, atol=1e-5)
     for name, manifest in before.items():
         assert run.stage(name).manifest() == manifest
-
-
-@pytest.mark.usefixtures("no_trees")
-def test_switching_the_method_redoes_what_depends_on_it(tmp_path, graph, thread_client):
-    scales = ("reservoir.recurrent_scale=[1, 3]", "partitions=2")
-    plain, both = small_settings(*scales), small_settings(*PLUS, *scales)
-
-    def redo(settings) -> dict[str, str]:
-        return attempts(to_posteriors(tmp_path, graph.sources, settings, thread_client))
-
-    first, second = redo(plain), redo(both)
-    changed = {name for name in first if first[name] != second[name]}
-    assert changed == {"embeddings", "readout", "posteriors"}
-    third = redo(small_settings(*PLUS, *scales, "readout.folds=4"))
-    changed = {name for name in first if second[name] != third[name]}
-    assert changed == {"readout", "posteriors"}
 
 
 def test_more_classes_roles_and_isolated_nodes(tmp_path, thread_client):

@@ -172,29 +172,6 @@ def test_class_order_is_in_every_file(tmp_path, thread_client):
         assert metadata[b"xnq_dist.table"] == b"posteriors"
 
 
-def test_complete_stages_are_reused_until_settings_change(tmp_path, thread_client):
-    x, labels, role = graph_labels()
-    run = make_run(tmp_path, 1, x, labels, role)
-    first = fit_and_write(run, SETTINGS, thread_client)
-    readout = run.stage("readout").manifest()
-    memory = load_settings(
-        overrides=["method=xnq", "readout.folds=3", "seed=4", "readout.memory=1GiB"]
-    )
-    assert fit_and_write(run, memory, thread_client) == first
-    # Posteriors lost: the readout stays.
-    run.stage("posteriors").folder.delete(first.files[0].name)
-    again = fit_and_write(run, SETTINGS, thread_client)
-    assert again.attempt != first.attempt
-    assert run.stage("readout").manifest() == readout
-    assert again.files[0].checksum == first.files[0].checksum
-    given = load_settings(
-        overrides=["method=xnq", "readout.folds=3", "seed=4", "readout.C=0.1"]
-    )
-    other = fit_and_write(run, given, thread_client)
-    assert other.files[0].checksum != first.files[0].checksum
-    assert run.stage("readout").manifest().facts["C"] == 0.1
-
-
 def test_half_precision_embeddings_end_to_end(tmp_path, thread_client):
     x, labels, role = graph_labels(classes=2)
     half = make_run(tmp_path / "h", 2, x, labels, role, 2, dtype="float16")
