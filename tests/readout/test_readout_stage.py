@@ -172,16 +172,6 @@ def test_class_order_is_in_every_file(tmp_path, thread_client):
         assert metadata[b"xnq_dist.table"] == b"posteriors"
 
 
-def test_half_precision_embeddings_end_to_end(tmp_path, thread_client):
-    x, labels, role = graph_labels(classes=2)
-    half = make_run(tmp_path / "h", 2, x, labels, role, 2, dtype="float16")
-    rounded = x.astype(np.float16).astype(np.float32)
-    full = make_run(tmp_path / "f", 1, rounded, labels, role, 2)
-    for run in (half, full):
-        fit_and_write(run, SETTINGS, thread_client)
-    np.testing.assert_array_equal(read_posteriors(half)[0], read_posteriors(full)[0])
-
-
 def test_too_little_memory_is_refused_before_any_embedding_is_read(
     tmp_path, thread_client
 ):
