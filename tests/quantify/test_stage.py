@@ -273,10 +273,6 @@ def test_detected_communities_keep_string_ids(tmp_path, client):
 
 
 def test_missing_memberships_and_stages_are_named(made, client, tmp_path):
-    with pytest.raises(SettingsError, match="needs a memberships table"):
-        quantify(
-            made.run, made.graph.sources, small_settings("communities=given"), client
-        )
     empty = RunDirectory(tmp_path / "empty")
     with pytest.raises(StageError, match="no complete stage 'graph'"):
         quantify(empty, made.graph.sources, small_settings(), client)
