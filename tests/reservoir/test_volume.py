@@ -51,8 +51,11 @@ def test_planned_rows_are_those_that_move_or_a_bound(tmp_path, count, workers, d
     found = add_up(size, settings, count, Workers(workers, 1, 2**33))
     assert found.bytes_per_superstep == planned.moved * 24 * 4
     assert found.exchanged_bytes == 5 * found.bytes_per_superstep
-    shown = dict(found.lines())["exchanged a superstep"]
-    assert shown.startswith("at most ") != exact
+    assert not found.halo_is_bound
+    shown, halo = dict(found.lines()), int(counts.halo_sizes.sum())
+    assert shown["exchanged a superstep"].startswith("at most ") != exact
+    assert shown["halo rows"].startswith(f"{halo:,} ")
+    assert found.to_dict()["halo_rows"] == halo
 
 
 def test_rows_held_are_those_under_way():
