@@ -127,6 +127,13 @@ def small_settings(*overrides: str) -> Settings:
     return load_settings(overrides=[*base, *overrides])
 
 
+def flip(path: Path | str, at: int | None = None) -> None:
+    """Change a bit of a file in place: of its middle, or at a byte."""
+    data = bytearray(Path(path).read_bytes())
+    data[len(data) // 2 if at is None else at] ^= 1
+    Path(path).write_bytes(data)
+
+
 def with_graph(
     out: Path | str, sources: Sources, settings: Settings, overwrite: bool = False
 ) -> RunDirectory:

@@ -12,7 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import xnq_dist
-from tests.conftest import published_values, small_settings, with_graph, write_graph
+from tests.conftest import (
+    published_values,
+    small_settings,
+    with_graph,
+    write_graph,
+)
 from xnq_dist import pipeline
 from xnq_dist.core import cluster
 from xnq_dist.core.errors import RunDirectoryError, StageError
@@ -75,22 +80,31 @@ def test_same_prevalence_for_any_partitions(tmp_path, small_graph, run, client):
             assert_same(run, whole_line(out, small_graph.sources, chosen, client))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["xnq", "xnq+"])
-def test_same_results_with_1024_partitions_on_two_workers(method, tmp_path, client):
-    """Many partitions for each worker, whose manifest does not grow with them."""
+@pytest.mark.parametrize(
+    ("method", "count"),
+    [
+        ("xnq", 48),
+        pytest.param("xnq", 1024, marks=pytest.mark.slow),
+        pytest.param("xnq+", 1024, marks=pytest.mark.slow),
+    ],
+)
+def test_same_results_with_many_partitions_on_two_workers(
+    method, count, tmp_path, client
+):
+    """The manifest does not grow with them."""
     sources = write_graph(tmp_path / "input", nodes=1500, edges=5000).sources
     two, many = (
         whole_line(
-            tmp_path / str(count),
+            tmp_path / str(number),
             sources,
-            small_settings(f"partitions={count}", f"method={method}"),
+            small_settings(f"partitions={number}", f"method={method}"),
             client,
         )
-        for count in (2, 1024)
+        for number in (2, count)
     )
     assert_same(two, many)
     assert len(pickle.dumps(many.complete("graph"))) < 1000
+    assert "halo_sizes" not in many.complete("graph").facts
 
 
 def test_what_is_published_adds_up(small_graph, run):

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import SmallGraph, small_settings, with_graph, write_graph
+from tests.conftest import SmallGraph, flip, small_settings, with_graph, write_graph
 from tests.reservoir.test_embed import embeddings
 from xnq_dist import pipeline
 from xnq_dist.core.errors import DamagedError, DoesNotFitError
@@ -120,10 +120,7 @@ def test_a_damaged_reservoir_alone_is_run_again(
 
     def damage(what, done, total):
         if (what, done) == ("supersteps, reservoir 3 of 3", 8):
-            path = next(damaged.glob("state-00001*"))
-            there = bytearray(path.read_bytes())
-            there[-5] ^= 1
-            path.write_bytes(there)
+            flip(next(damaged.glob("state-00001*")), -5)
 
     with pytest.raises(DamagedError):
         pipeline.embed(run, settings, thread_client, damage)
