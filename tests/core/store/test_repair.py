@@ -196,21 +196,3 @@ def test_stage_function_deletes_damage_for_the_next_run(tmp_path, graph, thread_
     whole_line(out, graph.sources, changed, thread_client)
     whole_line(out, graph.sources, SETTINGS, thread_client)
     assert published_values(out).equals(expected)
-
-
-@pytest.mark.parametrize("linked", [True, False], ids=["linked", "copied"])
-def test_a_damaged_file_at_its_fixed_path_is_replaced(
-    tmp_path, graph, thread_client, linked
-):
-    """A link shares the damage of the version's file; a copy has its own."""
-    out = tmp_path / "run"
-    again(graph, out, thread_client)
-    shown, expected = out / "totals.parquet", published_values(out)
-    right = shown.read_bytes()
-    if not linked:
-        shown.unlink()
-        shown.write_bytes(right)
-    flip(shown)
-    again(graph, out, thread_client)
-    assert shown.read_bytes() == right
-    assert published_values(out).equals(expected)
