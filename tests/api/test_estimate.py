@@ -143,11 +143,6 @@ def test_settings_are_named_as_on_the_command_line():
         settings_of({"readout__fold": 4})
 
 
-def test_errors_of_settings_are_all_in_one_message(graph):
-    with pytest.raises(SettingsError, match=r"reservoir.dim = 0: must be gr.*; reado"):
-        estimate_prevalence(graph.nodes, graph.edges, reservoir__dim=0, readout__fold=4)
-
-
 def test_findings_name_their_column_and_the_setting_that_accepts_them(graph):
     labels = graph.nodes["label"].to_pylist()
     labels = [f" {v}" if v and at < 60 else v for at, v in enumerate(labels)]

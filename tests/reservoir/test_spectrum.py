@@ -14,7 +14,6 @@ from xnq_dist.reservoir.needs import needs
 from xnq_dist.reservoir.spectrum import EXTRA, SPARE, SPECTRUM, walk_step
 from xnq_dist.reservoir.volume import (
     WORKER,
-    Volume,
     max_volume,
     memory_need,
 )
@@ -60,11 +59,6 @@ def test_steps_return_means_and_keep_nodes_without_edges():
     np.testing.assert_array_equal(walked[:, -1], weight)
 
 
-def moved(nodes: int, degree: float = 5.0) -> Volume:
-    """Counts of two partitions on two workers."""
-    return max_volume(nodes, int(nodes * degree), 2, 2)
-
-
 def test_the_plan_counts_the_spectrum_where_states_are_small():
     """At d' = 16 the values of its rounds are larger than the states."""
     size = GraphSize(nodes=10**6, edges=10**7, features=16)
@@ -72,6 +66,6 @@ def test_the_plan_counts_the_spectrum_where_states_are_small():
     for method in "xnq+", "xnq":
         small = load_settings(overrides=["reservoir.dim=16", f"method={method}"])
         needed[method] = needs(RunSize.of(size, 2, workers), small).worker
-    moves = moved(10**6, 10)
+    moves = max_volume(10**6, 10**7, 2, 2)
     assert needed["xnq+"] == WORKER + memory_need(moves, VECTORS, 4, 1)
     assert needed["xnq+"] > 2 * needed["xnq"]
