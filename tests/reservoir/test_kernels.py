@@ -7,9 +7,12 @@ import pytest
 from scipy.sparse import csr_array
 
 from tests.reservoir import reference
-from tests.reservoir.reference import embed_reference, rational_tanh
+from tests.reservoir.reference import (
+    embed_reference,
+    one_partition,
+    rational_tanh,
+)
 from xnq_dist.core.products import product
-from xnq_dist.graph.halo import Partition
 from xnq_dist.reservoir import kernels
 from xnq_dist.reservoir.drive import FeatureDrive
 from xnq_dist.reservoir.superstep import OnHost
@@ -25,16 +28,8 @@ def whole_partition(nodes=300, edges=1500, weighted=False):
     ones = np.ones(len(pairs), np.float32) if data is None else data
     matrix = csr_array((ones, (pairs[:, 0], pairs[:, 1])), shape=(nodes, nodes))
     matrix.sort_indices()
-    part = Partition(
-        number=0,
-        indptr=matrix.indptr.astype(np.int64),
-        indices=matrix.indices.astype(np.int32),
-        weights=matrix.data if weighted else None,
-        halo=np.empty(0, np.int64),
-        halo_offsets=np.zeros(2, np.int64),
-        send_rows=np.empty(0, np.int32),
-        send_offsets=np.zeros(2, np.int64),
-    )
+    weights = matrix.data if weighted else None
+    part = one_partition(matrix.indptr, matrix.indices, weights)
     return part, matrix
 
 
