@@ -19,11 +19,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from xnq_dist import pipeline
 from xnq_dist.app.environment import prepare_environment
 from xnq_dist.core.cluster import Connection, connect, open_cluster
 from xnq_dist.core.config import load_settings
-from xnq_dist.core.settings import Settings
+from xnq_dist.core.settings import ClusterSettings, Settings
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.tables import Sources
 
@@ -138,6 +137,9 @@ def with_graph(
     out: Path | str, sources: Sources, settings: Settings, overwrite: bool = False
 ) -> RunDirectory:
     """A run directory with the stages ``graph`` and ``labels``."""
+    # Above it would be imported before the environment is prepared.
+    from xnq_dist import pipeline
+
     with pipeline.open_run(str(out), sources, overwrite) as run:
         pipeline.prepare(run, sources, settings)
     return run
@@ -177,6 +179,13 @@ def cluster_connection() -> Iterator[Connection]:
     """A scheduler with two worker processes."""
     with open_cluster(small_settings().cluster) as connection:
         yield connection
+
+
+@contextmanager
+def own_cluster(settings: ClusterSettings) -> Iterator[Any]:
+    """The client of a cluster that nobody else uses."""
+    with open_cluster(settings) as connection, connect(connection) as client:
+        yield client
 
 
 @pytest.fixture(scope="session")
