@@ -14,7 +14,13 @@ import dask
 import psutil
 import pytest
 
-from tests.conftest import SmallGraph, small_settings, wait_until, with_graph
+from tests.conftest import (
+    SmallGraph,
+    own_cluster,
+    small_settings,
+    wait_until,
+    with_graph,
+)
 from xnq_dist import pipeline
 from xnq_dist.core import cluster
 from xnq_dist.core.cluster import Connection
@@ -54,8 +60,7 @@ def test_workers_join_with_their_imports_done_and_the_profiler_off() -> None:
     settings = small_settings("cluster.kind=local", "cluster.workers=1").cluster
     with (
         dask.config.set({"distributed.worker.profile.enabled": True}),
-        cluster.open_cluster(settings) as connection,
-        cluster.connect(connection) as client,
+        own_cluster(settings) as client,
     ):
         (found,) = client.run(_imported).values()
         (callbacks,) = client.run(_periodic).values()
@@ -118,10 +123,7 @@ def test_three_settings_open_a_cluster_of_ones_own(
     settings = validate_settings({"cluster": tls_settings})
     pipeline.check_sources(small_graph.sources, settings)
     assert pipeline.estimate(small_graph.sources, settings).partitions == 2
-    with (
-        cluster.open_cluster(settings.cluster) as connection,
-        cluster.connect(connection) as client,
-    ):
+    with own_cluster(settings.cluster) as client:
         assert len(cluster.workers(client)) == 2
 
 

@@ -14,6 +14,7 @@ from tests.quantify.samples import (
     labelled_reference,
     make_communities,
     make_nodes,
+    members_of,
     reference_of,
 )
 from xnq_dist.core.quantifiers import record_of, records
@@ -88,7 +89,7 @@ def slow_spread(made, block, nodes, shifted, first):
 def test_spread_is_that_of_each_resample_alone(name):
     n_classes = 2 if record_of(name).two_classes else 3
     nodes, batch, reference = world(n_classes)
-    some = [batch.members[batch.offsets[s] : batch.offsets[s + 1]] for s in range(4)]
+    some = [members_of(batch, s) for s in range(4)]
     block = make_communities(*some, [])
     nodes = dataclasses.replace(nodes, labels=np.full(len(nodes.labels), -1, np.int32))
     settings = settings_of(12)

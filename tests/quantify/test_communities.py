@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from tests.quantify.samples import members_of
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InputError
 from xnq_dist.graph.ids import NodeIds
@@ -38,7 +39,7 @@ def collect(found, memberships=1 << 20):
     names = found.names.to_pylist()
     for first, batch in sets.community_batches(found.sorter.chunks(), memberships):
         for s in range(len(batch)):
-            members = batch.members[batch.offsets[s] : batch.offsets[s + 1]]
+            members = members_of(batch, s)
             result[names[first + s]] = members.tolist()
     return result
 
@@ -176,6 +177,6 @@ def test_batches_keep_every_community_complete(
         sizes = np.diff(batch.offsets)
         assert sizes[:-1].sum() < memberships
         for s in range(len(batch)):
-            members = batch.members[batch.offsets[s] : batch.offsets[s + 1]]
+            members = members_of(batch, s)
             found[first + s] = members.tolist()
     assert found == whole

@@ -14,6 +14,7 @@ import pytest
 
 from tests.conftest import (
     SmallGraph,
+    own_cluster,
     rest_in,
     small_settings,
     wait_until,
@@ -22,7 +23,6 @@ from tests.conftest import (
 )
 from tests.reservoir.reference import draw, embed_reference
 from xnq_dist import pipeline
-from xnq_dist.core import cluster
 from xnq_dist.core.errors import DoesNotFitError, StageError
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.layout import read_adjacency
@@ -102,10 +102,7 @@ def test_same_bits_with_weights_and_one_worker(tmp_path, client):
     graph = write_graph(tmp_path / "input", weighted=True)
     two = embeddings(embed(tmp_path / "two", graph, client, "partitions=5"))
     one_worker = small_settings("cluster.workers=1", "cluster.threads=2").cluster
-    with (
-        cluster.open_cluster(one_worker) as connection,
-        cluster.connect(connection) as other,
-    ):
+    with own_cluster(one_worker) as other:
         one = embeddings(embed(tmp_path / "one", graph, other, "partitions=3"))
     np.testing.assert_array_equal(one, two)
 
@@ -120,10 +117,7 @@ def test_killed_worker_changes_nothing_in_the_answer(
     expected = embeddings(embed(tmp_path / "calm", small_graph, client, *overrides))
     settings = small_settings("cluster.kind=local", f"cluster.workers={workers}")
     folder, killed = tmp_path / "killed", []
-    with (
-        cluster.open_cluster(settings.cluster) as connection,
-        cluster.connect(connection) as other,
-    ):
+    with own_cluster(settings.cluster) as other:
         (pid, *_) = other.run(os.getpid).values()
         whole = folder / "checkpoints" / "step-00008" / "_manifest.json"
 
