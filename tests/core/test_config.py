@@ -160,7 +160,7 @@ def test_every_setting_is_explained():
     assert {"reservoir.dim", "quantifier", "cluster.kind"} <= {row[0] for row in rows}
     assert [row[0] for row in rows if not row[3]] == []
     text = settings_help()
-    assert "reservoir.matrix = sparse  [dense, sparse, ring]" in text
+    assert "reservoir.matrix = sparse  [dense, sparse]" in text
     assert "readout.C = select  [number, select]" in text
 
 
