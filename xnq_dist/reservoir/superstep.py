@@ -142,8 +142,8 @@ def _sparse(recurrent: Recurrent, edges: Edges) -> RowsStep:
 
     def step(first: int, last: int, drive: Floats32, out: Floats32) -> None:
         with tiles.borrow() as tile, sums.borrow() as total:
-            w = columns, values
-            kernels.sparse_superstep(*edges, first, last, *w, drive, tile, total, out)
+            scratch: tuple[Any, ...] = columns, values, drive, tile, total, out
+            kernels.sparse_superstep(*edges, first, last, *scratch)
 
     return step
 
