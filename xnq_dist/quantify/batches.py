@@ -20,10 +20,9 @@ from xnq_dist.quantify.bootstrap import Bootstrap
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.default.pooling import label_evidence
-from xnq_dist.quantify.default.scenarios import Surroundings
 from xnq_dist.quantify.default.surroundings import (
     learn,
-    read_surroundings,
+    read_reached,
     studies_choice,
 )
 from xnq_dist.quantify.interface import (
@@ -207,13 +206,13 @@ def learn_from(job: BatchJob) -> tuple[FileRecord, dict[str, Any]]:
     run, settings = RunDirectory(job.run), job.settings
     held, groups = load_held_posteriors(run, nodes.labels), load_groups(run)
 
-    def around(rows: Ints) -> Surroundings:
-        files = run, job.stage, job.sums, groups.links
-        return read_surroundings(*files, rows, settings)
+    def reached_from(rows: Ints) -> list[Floats]:
+        width = settings.readout.folds + 1
+        return read_reached(run, job.stage, job.sums, rows, width)
 
     compared = with_own_folds(run, nodes) if studies_choice(settings) else nodes
     inputs = nodes, compared, reference, groups, held
-    learnt, selection = learn(*inputs, settings, around)
+    learnt, selection = learn(*inputs, settings, reached_from)
     record = job.attempt.write_arrays("learnt", **learnt.arrays())
     studied, tilt = {} if selection is None else selection.facts(), learnt.tilt
     if tilt is not None:

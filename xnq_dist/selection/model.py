@@ -135,25 +135,18 @@ def contrasts(n_classes: int) -> Floats:
 class SelectionFit:
     """The model at its maximum a posteriori."""
 
-    shift: Floats
-    """a, shape (C,)."""
-    slope: float
-    """s."""
+    point: Floats
+    """(a, s, b in `contrasts` unless fixed at 0, effects of g)."""
     bias: Floats
     """b, which sums to 0, shape (C,)."""
-    effects: Floats
-    """Effects of g, shape (`Terms.width`,)."""
     objective: float
     """Log-likelihood minus the priors' penalties."""
     information: Floats
-    """Expected information on (a, s, b in `contrasts` unless fixed at 0, g), priors
-    included."""
+    """Expected information on the point, priors included."""
     rates: Floats
     """P(R = 1) of every node, shape (n,)."""
     posteriors: Floats
     """p, shape (n, C)."""
-    free: bool
-    """Whether b was fitted."""
     converged: bool
 
     @property
@@ -163,10 +156,8 @@ class SelectionFit:
 
     @property
     def covariance(self) -> Floats:
-        """Covariance of b, marginal over the rest, (C, C); 0 if b was fixed at 0."""
+        """Covariance of b, which was fitted, marginal over the rest, (C, C)."""
         n_classes = len(self.bias)
-        if not self.free:
-            return np.zeros((n_classes, n_classes))
         of_bias = slice(n_classes + 1, 2 * n_classes)
         basis = contrasts(n_classes)
         right = np.zeros((len(self.information), n_classes - 1))
@@ -183,7 +174,7 @@ def fit_model(
 ) -> SelectionFit:
     """Fit the model, with the prior standard deviation `spread` of b; None: b is 0.
 
-    `start` is a fit with the same terms to start from.
+    `start` is a fit with the same terms, and b fixed at 0, to start from.
     """
     problem = _Problem(rows, terms, spread)
     point = problem.first(start)
@@ -205,17 +196,13 @@ def fit_model(
         else:
             break
         point, state = point + step, tried
-    shift, slope, bias, effects = problem.parts(point)
     return SelectionFit(
-        shift,
-        slope,
-        bias,
-        effects,
+        point,
+        problem.parts(point)[2],
         state.objective,
         information,
         expit(state.eta),
         state.p,
-        spread is not None,
         converged,
     )
 
@@ -256,13 +243,11 @@ class _Problem:
         )
 
     def first(self, start: SelectionFit | None) -> Floats:
-        point = self.middle.copy()
-        if start is None:
-            effects = slice(len(point) - self.terms.width, None)
-            point[effects] = self.terms.constant(self.labelled.mean())
-            return point
-        slope, bias = np.array([start.slope]), self.basis.T @ start.bias
-        return np.concatenate([start.shift, slope, bias, start.effects])
+        if start is not None:
+            unbiased = np.zeros(self.basis.shape[1])
+            return np.insert(start.point, self.n_classes + 1, unbiased)
+        effects = self.terms.constant(self.labelled.mean())
+        return np.concatenate([self.middle[: -len(effects)], effects])
 
     def parts(self, point: Floats) -> tuple[Floats, float, Floats, Floats]:
         """Split a point into a, s, b and the effects of g."""
