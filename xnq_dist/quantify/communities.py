@@ -202,19 +202,8 @@ def community_batches(
     memberships: int = 1 << 22,
     communities: int = 1 << 17,
 ) -> Iterator[tuple[int, Communities]]:
-    """Divide complete communities, in order, into batches.
-
-    A batch ends once it has `memberships` memberships or `communities` communities, so
-    only its last community can exceed the limit. Yields the number of the batch's first
-    community, and the batch.
-    """
+    """Divide the communities of sorted chunks: see `Communities.parts`."""
     for chunk in chunks:
-        at, n_majors = 0, chunk.last - chunk.first
-        while at < n_majors:
-            limit = int(chunk.indptr[at]) + memberships
-            last = int(np.searchsorted(chunk.indptr, limit, side="left"))
-            last = min(max(last, at + 1), at + communities, n_majors)
-            ends = chunk.indptr[at : last + 1]
-            members = chunk.minor[ends[0] : ends[-1]]
-            yield chunk.first + at, Communities(ends - ends[0], members)
-            at = last
+        sets = Communities(chunk.indptr, chunk.minor)
+        for first, part in sets.parts(memberships, communities):
+            yield chunk.first + first, part

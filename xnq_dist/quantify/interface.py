@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, TypeVar, cast
@@ -103,6 +103,24 @@ class Communities:
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
+
+    def parts(
+        self, memberships: int, communities: int = 1 << 17
+    ) -> Iterator[tuple[int, Communities]]:
+        """Divide complete communities, in order; yield the first one's number, too.
+
+        A part ends once it has `memberships` memberships or `communities` communities,
+        so only its last community can exceed the limit.
+        """
+        begin = 0
+        while begin < len(self):
+            limit = int(self.offsets[begin]) + memberships
+            end = int(np.searchsorted(self.offsets, limit, side="left"))
+            end = min(max(end, begin + 1), begin + communities, len(self))
+            ends = self.offsets[begin : end + 1]
+            members = self.members[ends[0] : ends[-1]]
+            yield begin, Communities(ends - ends[0], members)
+            begin = end
 
 
 @dataclass(frozen=True, eq=False)
