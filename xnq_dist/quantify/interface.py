@@ -35,6 +35,7 @@ T = TypeVar("T")
 EMPTY = "no member is in the graph: nothing to estimate"
 ALL_LABELLED = "every member is labelled: counted exactly"
 NONE_UNLABELLED = "every member is labelled: no unlabelled member to estimate"
+STUCK = "the estimate did not converge: compare quantifier=auto"
 UNSEEN = (
     "no labelled member: the interval is wide because labels elsewhere show that "
     "communities differ by class"
@@ -282,7 +283,9 @@ def combine(
         return combined
 
     all_labelled = NONE_UNLABELLED if labelled == "exclude" else ALL_LABELLED
-    notes = np.where(sizes == 0, EMPTY, np.where(usable, "", all_labelled))
+    converged = estimates.converged | ~usable
+    notes = np.where(usable, np.where(converged, "", STUCK), all_labelled)
+    notes[sizes == 0] = EMPTY
     if estimates.unseen is not None:
         notes = np.where(estimates.unseen, UNSEEN, notes)
     return Prevalence(
@@ -290,7 +293,7 @@ def combine(
         n_labelled=n_labelled,
         n_estimated=n_estimated,
         prevalence=of_all(estimates.prevalence),
-        converged=np.where(usable, estimates.converged, True),
+        converged=converged,
         notes=notes,
         lower=of_all(estimates.lower),
         upper=of_all(estimates.upper),

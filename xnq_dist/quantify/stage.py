@@ -161,8 +161,8 @@ def quantify(
     of_graph = result(client, whole)
     labels = label_facts(learnt.get("labels"), of_graph, classes, settings)
     table, counts = write_tables(job, memberships, classes, quantifier.name, estimated)
-    answer = vars(of_graph["answer"])
-    totals = total_rows(answer, classes, quantifier.name, settings, labels)
+    method = quantifier.name
+    totals = total_rows(of_graph["answer"], classes, method, settings, labels)
     files = [table, attempt.write_table("totals", totals, "totals")]
     files += [job.learnt] if job.learnt is not None else []
     files += [detected.record] if detected is not None else []
