@@ -95,7 +95,7 @@ def found_selection(**changes) -> Selection:
     ],
 )
 def test_labels_drawn_decides_between_the_scenarios(declared, changes, share, alone):
-    nodes, reference, *_ = drawn(2)
+    nodes, reference, groups, _ = drawn(2)
     labels = LabelSettings(drawn=declared)
     tilt = tilt_of(labels, found_selection(**changes), nodes, reference.prior)
     if share is None:
@@ -112,9 +112,11 @@ def test_labels_drawn_decides_between_the_scenarios(declared, changes, share, al
         q, w = f[:, 1].mean(), (f[:, 1] * f[:, 0]).mean()
         more = (tilt.shift[0] - 0.16) * w**2
         assert more == pytest.approx((0.5 * q * (1 - q)) ** 2, rel=1e-6)
-    again = Tilt.from_arrays(tilt.to_arrays())
-    np.testing.assert_array_equal(again.factors, tilt.factors)
-    assert (again.share, again.alone) == (tilt.share, tilt.alone)
+    learnt = Learnt.of(nodes, reference, groups, tilt=tilt)
+    again = Learnt.from_arrays(groups, learnt.arrays())
+    np.testing.assert_array_equal(again.variances, learnt.variances)
+    np.testing.assert_array_equal(again.tilt.factors, tilt.factors)
+    assert (again.tilt.share, again.tilt.alone) == (tilt.share, tilt.alone)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

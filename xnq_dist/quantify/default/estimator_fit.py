@@ -40,9 +40,8 @@ MIN_LABELS = 3
 """Minimum labels of a group for a comparison of its level with other groups."""
 PRIOR_VARIANCE = 4.0
 """Prior variance of the logit shift that all nodes share."""
-ARRAYS = (
-    *("variances", "shared", "labelled", "least", "within", "without", "information"),
-)
+OF_TILT = "tilt_"
+"""Prefix of the names of a tilt's arrays in a file."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,21 +88,24 @@ class Learnt:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all fields but the groups, for a file."""
-        tilt = {} if self.tilt is None else self.tilt.to_arrays()
-        return {name: np.asarray(getattr(self, name)) for name in ARRAYS} | tilt
+        values = {**vars(self)}
+        del values["groups"], values["tilt"]
+        if self.tilt is not None:
+            values |= {OF_TILT + name: own for name, own in vars(self.tilt).items()}
+        return {name: np.asarray(value) for name, value in values.items()}
 
     @classmethod
     def from_arrays(
         cls, groups: NDArray[np.integer], arrays: dict[str, NDArray[Any]]
     ) -> Learnt:
         """Construct from the groups, as for `of`, and the result of `arrays`."""
-        # An index of no axis: numbers as NumPy's scalars, which Numba knows.
-        values: dict[str, Any] = {name: arrays[name][()] for name in ARRAYS}
-        return cls(
-            groups=_numbered(groups)[0],
-            tilt=Tilt.from_arrays(arrays),
-            **values,
-        )
+        values: dict[str, Any] = {"groups": _numbered(groups)[0]}
+        tilt: dict[str, Any] = {}
+        for name, array in arrays.items():
+            into = tilt if name.startswith(OF_TILT) else values
+            # An index of no axis: numbers as NumPy's scalars, which Numba knows.
+            into[name.removeprefix(OF_TILT)] = array[()]
+        return cls(**values, tilt=Tilt(**tilt) if tilt else None)
 
     def between(self, sums: NodeSums, shared: Floats | None = None) -> Floats:
         """Variance of sums over communities through shifts, shape (S, K).

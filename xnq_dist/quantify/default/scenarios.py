@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats
 from xnq_dist.core.errors import InputError, SettingsError
@@ -65,20 +63,6 @@ class Tilt:
         `random` is this variance if labels are a random sample.
         """
         return np.zeros_like(random) if self.known else random + self.shift
-
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return arrays for a file; `from_arrays` reads them."""
-        return {f"tilt_{name}": np.asarray(value) for name, value in vars(self).items()}
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> Tilt | None:
-        """Construct from arrays that include those of `to_arrays`; else None."""
-        values: dict[str, Any] = {
-            name.removeprefix("tilt_"): value[()]
-            for name, value in arrays.items()
-            if name.startswith("tilt_")
-        }
-        return cls(**values) if values else None
 
 
 def check_prior(prior: dict[str, float] | None, classes: tuple[str, ...]) -> None:
