@@ -68,14 +68,9 @@ class Terms:
         none = csr_array((len(self.dense), 0))
         return csr_array(hstack([none, *self.factors], format="csr"))
 
-    @property
-    def width(self) -> int:
-        """Total number of effects."""
-        return int(self.dense.shape[1] + self.groups.shape[1])
-
     def constant(self, rate: float) -> Floats:
-        """Effects for which P(R = 1) is `rate` for every node, shape (width,)."""
-        effects = np.zeros(self.width)
+        """Effects for which P(R = 1) is `rate` for every node, shape (E,)."""
+        effects = np.zeros(len(self.precisions()))
         # The folds' columns, which have flat priors, add up to 1 for every node.
         effects[np.flatnonzero(self.precision == FLAT)] = np.log(rate) - np.log1p(-rate)
         return effects
@@ -94,11 +89,11 @@ class Terms:
         return np.asarray(g)
 
     def slopes(self, rows: Floats) -> Floats:
-        """Sum over nodes of each effect's column times `rows`, shape (width,)."""
+        """Sum over nodes of each effect's column times `rows`, shape (E,)."""
         return np.concatenate([self.dense.T @ rows, self.groups.T @ rows])
 
     def precisions(self) -> Floats:
-        """Prior precision of every effect, shape (width,)."""
+        """Prior precision of every effect, shape (E,)."""
         parts = [
             np.full(factor.shape[1], 1.0 / spread)
             for factor, spread in zip(self.factors, self.spreads, strict=True)
@@ -231,8 +226,6 @@ class _Problem:
         self.n_classes = n_classes
         self.basis = contrasts(n_classes)[:, : 0 if spread is None else n_classes]
         count = self.basis.shape[1]
-        self.middle = np.zeros(n_classes + 1 + count + terms.width)
-        self.middle[n_classes] = 1.0
         self.precision = np.concatenate(
             [
                 np.full(n_classes, SHIFT_PRIOR),
@@ -241,6 +234,8 @@ class _Problem:
                 terms.precisions(),
             ]
         )
+        self.middle = np.zeros(len(self.precision))
+        self.middle[n_classes] = 1.0
 
     def first(self, start: SelectionFit | None) -> Floats:
         if start is not None:
