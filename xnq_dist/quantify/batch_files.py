@@ -77,11 +77,8 @@ def write_tables(
             job.stage.folder.delete(record.name)
             found["n_communities"] += len(names)
             found["n_memberships"] += int(arrays["n_nodes"].sum())
-            for name, which in (
-                ("not_converged", ~arrays["converged"]),
-                ("suppressed", arrays["suppressed"]),
-            ):
-                found[name] += int(np.count_nonzero(which))
+            found["not_converged"] += int((~arrays["converged"]).sum())
+            found["suppressed"] += int(arrays["suppressed"].sum())
     expected = len(memberships.names), memberships.total - memberships.sorter.duplicates
     if (found["n_communities"], found["n_memberships"]) != expected:
         raise StageError(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -97,11 +96,6 @@ class BatchJob:
         """The stage ``quantify``."""
         return RunDirectory(self.run).stage(STAGE)
 
-    @property
-    def temporary(self) -> list[FileRecord]:
-        """Files that are not part of the results."""
-        return [*chain(*self.sums)]
-
     def members(self, batch: CommunityBatch) -> Communities:
         """A batch's communities."""
         arrays = self.stage.read_arrays(batch.members)
@@ -122,12 +116,11 @@ class BatchJob:
         if settings.quantifier != "auto":
             # Classic quantifiers compare members with labelled nodes.
             nodes = with_own_folds(run, nodes)
-        if self.sums and settings.quantifier != "auto":
-            of_graph = run.stage("graph"), run.complete("graph")
-            sums = load_values(self.stage, self.sums[0], *of_graph)
-            nodes = replace(nodes, neighbours=sums.astype(np.float64))
-            around = nodes.of(reference.rows).neighbours
-            reference = replace(reference, neighbours=around)
+            for files in self.sums:
+                of_graph = run.stage("graph"), run.complete("graph")
+                sums = load_values(self.stage, files, *of_graph).astype(np.float64)
+                nodes = replace(nodes, neighbours=sums)
+                reference = replace(reference, neighbours=sums[reference.rows])
         quantifier = make_quantifier(settings.quantifier, settings)
         bootstrap = Bootstrap.of(quantifier, settings, reference)
         return Loaded(nodes, reference, bootstrap)

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -179,7 +180,7 @@ def quantify(
     if learnt:
         facts["labels"] = labels
     _log(facts, settings)
-    for used in job.temporary:
+    for used in chain(*job.sums):
         attempt.folder.delete(used.name)
     run_on_workers(client, forget_nodes)
     seconds = time.monotonic() - began
