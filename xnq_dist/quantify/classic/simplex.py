@@ -111,7 +111,9 @@ def _quadratic(gram: Floats, linear: Floats, p: Floats) -> bool:
             continue
         # At the optimum of the free classes, free the class with the worst multiplier.
         worst, freed = -TOLERANCE, -1
-        for i in np.flatnonzero(~is_free):
+        for i in range(len(p)):
+            if is_free[i]:
+                continue
             slope = best[size] - linear[i] + (gram[i] * p).sum()
             if slope < worst:
                 worst, freed = slope, i

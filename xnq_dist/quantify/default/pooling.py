@@ -310,7 +310,8 @@ def _climb(
             step /= 2.0
         b[:] = new
         value, step, following = moved, following, step
-    return value - 0.5 * (2.0 * np.log(np.diag(factor)) - np.log(ridge)).sum()
+    logs = 2.0 * np.log(np.diag(factor)) - np.log(ridge)
+    return float(value - 0.5 * logs.sum())
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
