@@ -15,7 +15,7 @@ from xnq_dist.graph.ids import NodeIds
 from xnq_dist.quantify.batches import BatchJob, CommunityBatch
 from xnq_dist.quantify.checks import disclosure
 from xnq_dist.quantify.communities import Memberships, community_batches
-from xnq_dist.quantify.community_rows import prevalence_rows
+from xnq_dist.quantify.community_rows import community_ids, prevalence_rows
 
 __all__ = ["write_batches", "write_tables"]
 
@@ -46,9 +46,7 @@ def write_batches(
         )
         if detected is not None:
             codes = np.arange(first, first + len(batch))
-            ids = nodes.values.take(pa.array(batch.members))
-            if nodes.type == "string":
-                ids = ids.cast(pa.string())
+            ids = community_ids(nodes.values.take(pa.array(batch.members)))
             columns = [pa.array(np.repeat(codes, np.diff(batch.offsets))), ids]
             detected.write(pa.table(columns, names=["community", "node_id"]))
         yield CommunityBatch(number, first, record)

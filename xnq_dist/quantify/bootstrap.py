@@ -317,18 +317,17 @@ def draw_rows(seed: int, group: int, resample: int, size: int, count: int) -> In
     They depend on the arguments alone, not on batches, workers or threads. Each 64-bit
     word of the stream gives two.
     """
-    word = mix(np.uint64(seed) + GAMMA)
-    word = mix((word ^ np.uint64(group)) + GAMMA)
-    word = mix((word ^ np.uint64(resample)) + GAMMA)
+    word = np.uint64(0)
+    for key in (seed, group, resample):
+        word = mix((word ^ np.uint64(key)) + GAMMA)
     half, low, bound = np.uint64(32), np.uint64(0xFFFFFFFF), np.uint64(size)
-    rows = np.empty(count, np.int64)
+    rows = np.empty(count + count % 2, np.int64)
     for k in range(0, count, 2):
         word += GAMMA
         value = mix(word)
         rows[k] = np.int64(((value & low) * bound) >> half)
-        if k + 1 < count:
-            rows[k + 1] = np.int64(((value >> half) * bound) >> half)
-    return rows
+        rows[k + 1] = np.int64(((value >> half) * bound) >> half)
+    return rows[:count]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -270,17 +270,14 @@ def combine(
     usable = n_estimated > 0
 
     def of_all(estimated: Floats | None, known: NDArray[Any] = counts) -> Floats:
-        combined = np.full(counts.shape, np.nan)
         if estimated is None:
-            return combined
+            return np.full(counts.shape, np.nan)
         if labelled == "exclude":
-            combined[usable] = estimated[usable]
-            return combined
-        expected = n_estimated[usable, None] * estimated[usable]
-        combined[usable] = (known[usable] + expected) / sizes[usable, None]
-        exact = ~usable & (sizes > 0)
-        combined[exact] = known[exact] / sizes[exact, None]
-        return combined
+            return np.where(usable[:, None], estimated, np.nan)
+        expected = n_estimated[:, None] * np.where(usable[:, None], estimated, 0.0)
+        return np.asarray(
+            (known + expected) / np.where(sizes > 0, sizes, np.nan)[:, None]
+        )
 
     all_labelled = NONE_UNLABELLED if labelled == "exclude" else ALL_LABELLED
     converged = estimates.converged | ~usable

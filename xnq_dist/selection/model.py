@@ -28,7 +28,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_factor, cho_solve, helmert
 from scipy.sparse import csr_array, hstack
 from scipy.special import expit, log_expit
 
@@ -118,12 +118,7 @@ def plain_terms(folds: Ints32) -> Terms:
 
 def contrasts(n_classes: int) -> Floats:
     """Orthonormal directions whose entries sum to 0, shape (C, C - 1)."""
-    basis = np.zeros((n_classes, n_classes - 1))
-    for k in range(n_classes - 1):
-        basis[: k + 1, k] = 1.0
-        basis[k + 1, k] = -(k + 1.0)
-        basis[:, k] /= np.sqrt((k + 1.0) * (k + 2.0))
-    return basis
+    return np.ascontiguousarray(helmert(n_classes).T)
 
 
 @dataclass(frozen=True, eq=False)
