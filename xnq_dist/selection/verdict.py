@@ -17,7 +17,7 @@ from xnq_dist.selection.model import SelectionFit, Terms, fit_model, plain_terms
 from xnq_dist.selection.place import DECILES, degree_bins, place_terms, uneven
 from xnq_dist.selection.scored_rows import ScoredRows
 
-__all__ = ["Selection", "detectable_factors", "judge", "reach"]
+__all__ = ["Selection", "detectable_factors", "judge"]
 
 
 PLACE_Z, PLACE_CV2 = 4.0, 0.05
@@ -186,18 +186,14 @@ def _equal_counts(rows: ScoredRows, fitted: SelectionFit) -> bool:
     return bool(log_chance < np.log(CHANCE))
 
 
-def reach(rows: ScoredRows, sizes: tuple[int, int]) -> Floats:
-    """Noncentrality of M0's test per unit of squared log-bias, by class, shape (C,).
+def detectable_factors(rows: ScoredRows, sizes: tuple[int, int]) -> Floats:
+    """Smallest bias of each class that M0's test would have detected, shape (C,).
 
-    ``n_l (1 - f) Var(p)`` with n_l labels, a labelled share f, and the variance of the
-    labelled nodes' scores.
+    The test's noncentrality per unit of squared log-bias is ``n_l (1 - f) Var(p)`` with
+    n_l labels, a labelled share f, and the variance of the labelled nodes' scores.
     """
     n_known, n_free = sizes
     variance = rows.posteriors[rows.labelled].var(axis=0)
-    return np.asarray(n_known * (n_free / (n_known + n_free)) * variance)
-
-
-def detectable_factors(rows: ScoredRows, sizes: tuple[int, int]) -> Floats:
-    """Smallest bias of each class that M0's test would have detected, shape (C,)."""
+    reach = n_known * (n_free / (n_known + n_free)) * variance
     with np.errstate(divide="ignore", over="ignore"):
-        return np.asarray(np.exp(np.sqrt(POWER / reach(rows, sizes))))
+        return np.asarray(np.exp(np.sqrt(POWER / reach)))
