@@ -132,7 +132,7 @@ def scenario_sums(
 
     Without a tilt posteriors are unchanged. The prior replaces a row of zeros.
     """
-    shared, inflation, factors = learnt.shared, 1.0, None
+    shared, inflation, factors = learnt.shared, 1.0, np.ones(len(prior))
     if tilt is not None:
         shared, inflation, factors = tilt.shared(shared), tilt.inflation, tilt.factors
     groups = learnt.groups, learnt.variances, learnt.labelled

@@ -48,7 +48,7 @@ def node_sums(
     variances: Floats,
     labelled: Floats,
     least: float,
-    tilts: Floats | None = None,
+    tilts: Floats,
 ) -> NodeSums:
     """Add up the unlabelled members of every community.
 
@@ -57,8 +57,6 @@ def node_sums(
     prior replaces a row of zeros; posteriors are multiplied by `tilts`, (C,), and
     normalised, and in w they are clipped to `least` from 0 and 1.
     """
-    if tilts is None:
-        tilts = np.ones(nodes.posteriors.shape[1])
     prior = prior * tilts
     n_classes = nodes.posteriors.shape[1]
     codes = class_codes(n_classes)

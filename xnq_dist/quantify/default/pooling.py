@@ -130,13 +130,9 @@ def fit_weights(evidence: Floats) -> Floats:
     >>> fit_weights(np.zeros((0, 16))).nonzero()
     (array([0]),)
     """
-    rows = evidence[(evidence != 0).any(axis=1)]
+    rows = evidence[evidence.any(axis=1)]
     likelihood = np.exp(rows - rows.max(axis=1, keepdims=True))
     weights = np.full(evidence.shape[1], 1 / evidence.shape[1])
-    if not len(rows):
-        weights[:] = 0
-        weights[0] = 1
-        return weights
     _em(likelihood, weights)
     return weights
 
