@@ -75,7 +75,7 @@ class Loaded:
     """Computes intervals; None: the quantifier has its own, or there are none."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BatchJob:
     """Arguments that all batches of a run share, small enough to send with each."""
 
@@ -88,7 +88,7 @@ class BatchJob:
     for `auto` of their labels by fold. Empty: the quantifier needs none."""
     learnt: FileRecord | None = None
     """Variances that `auto` has learnt; None: not learnt yet, or another quantifier."""
-    parts: tuple[float, ...] | None = None
+    parts: Floats | None = None
     """Weights of the parts of the intercepts' prior; None: `auto` does not pool."""
 
     @property
@@ -127,18 +127,16 @@ class BatchJob:
 
     def quantifier(self) -> Quantifier:
         """Return the quantifier; `auto` with its learnt variances."""
-        quantifier = make_quantifier(self.settings.quantifier, self.settings)
-        record = self.learnt
-        if not isinstance(quantifier, Auto) or record is None:
-            return quantifier
+        settings, record = self.settings, self.learnt
+        if record is None:
+            return make_quantifier(settings.quantifier, settings)
 
         def read() -> Learnt:
             groups = load_groups(RunDirectory(self.run)).stacked
             return Learnt.from_arrays(groups, self.stage.read_arrays(record))
 
-        parts = None if self.parts is None else np.array(self.parts)
-        kept = self.loaded().reference.learnt(self.attempt.id, read)
-        return replace(quantifier, learnt=kept, parts=parts)
+        learnt = self.loaded().reference.learnt(self.attempt.id, read)
+        return Auto(settings.intervals.level, learnt, self.parts)
 
 
 _LOCK = threading.Lock()
