@@ -126,17 +126,10 @@ def load_held_posteriors(run: RunDirectory, labels: Ints32) -> Held | None:
     if not records:
         return None
     arrays = run.stage("readout").read_arrays(records[0])
-    index = arrays["index"]
-    if (labels[index] < 0).any():
-        raise StageError(
-            f"{run.stage('readout').folder.uri_of(records[0].name)} does not match the "
-            "labelled nodes of this run: run again with --overwrite"
-        )
-    return Held(index, labels[index], arrays["posterior"])
+    return Held(arrays["index"], labels[arrays["index"]], arrays["posterior"])
 
 
 def vectors(column: pa.ChunkedArray, width: int) -> Floats32:
     """Convert a column of vectors to an array, shape (n, C)."""
     flat = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
-    vectors: Floats32 = flat.reshape(len(column), width)
-    return vectors
+    return np.asarray(flat.reshape(len(column), width))
