@@ -173,7 +173,6 @@ def quantify(
     facts = {
         "duplicates_dropped": memberships.sorter.duplicates,
         "unknown_dropped": memberships.unknown_dropped,
-        "without_community": memberships.without,
         "source": source,
         "detected": memberships.digest,
         "quantifier": quantifier.name,
