@@ -86,8 +86,6 @@ class Bootstrap:
     """Resamples of each community's members, over all replicates."""
     level: float
     seed: int
-    labels: int
-    """Labelled nodes that the posteriors are calibrated by."""
 
     @classmethod
     def of(
@@ -100,12 +98,11 @@ class Bootstrap:
         resamples, level = settings.intervals.resamples, settings.intervals.level
         if not resamples or quantifier.gives_intervals:
             return None
-        labels = len(reference.labels) or DEFAULT_LABELS
         recalibrated = not quantifier.adjusts_posteriors
         replicates = make_replicates(
-            reference, labels, resamples, settings.seed, calibrated=recalibrated
+            reference, resamples, settings.seed, calibrated=recalibrated
         )
-        return cls(quantifier, replicates, resamples, level, settings.seed, labels)
+        return cls(quantifier, replicates, resamples, level, settings.seed)
 
     def with_ends(
         self,
@@ -124,12 +121,13 @@ class Bootstrap:
         """
         usable = usable_members(batch, nodes)
         prevalence = estimates.prevalence
+        labels = len(reference.labels) or DEFAULT_LABELS
         lower, upper = np.full((2, *prevalence.shape), np.nan)
         for begin, sets in Communities(usable.offsets, usable.members).parts(BLOCK):
             rows, places = np.unique(sets.members, return_inverse=True)
             block = Communities(sets.offsets, places)
             part = nodes.of(usable.rows[rows])
-            part = replace(part, posteriors=_bounded(part.posteriors, self.labels))
+            part = replace(part, posteriors=_bounded(part.posteriors, labels))
             chosen = slice(begin, begin + len(block))
             centre, variance = self._error(
                 block, part, prevalence[chosen], reference.prior, first + begin
@@ -246,22 +244,20 @@ class Replicate:
 
 def make_replicates(
     reference: Reference,
-    labels: int,
     resamples: int,
     seed: int,
     calibrated: bool = True,
 ) -> Sequence[Replicate]:
     """Draw at most `resamples` replicates; the reference itself without labelled nodes.
 
-    `labels` is the number of labels behind the posteriors; they are recalibrated if
-    `calibrated`.
+    Posteriors are recalibrated if `calibrated`.
     """
     held, codes = reference.posteriors, reference.labels
     usable = np.flatnonzero(held.any(axis=1))
     if not len(usable):
         return [Replicate(reference)]
     usable = usable[:: -(-len(usable) // MAX_ROWS)]
-    logs, codes = np.log(_bounded(held[usable], labels)), codes[usable]
+    logs, codes = np.log(_bounded(held[usable], len(codes))), codes[usable]
     counts = np.bincount(codes, minlength=held.shape[1])
     random = stream(seed, Purpose.CLASS_PROPORTIONS)
     whole = fit_calibration("bcts", logs, codes, PRIOR_ROWS)

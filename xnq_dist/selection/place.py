@@ -10,7 +10,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csr_array
 from scipy.special import expit, gammaincc, ndtri
 
-from xnq_dist.core.arrays import Bools, Floats, Ints32
+from xnq_dist.core.arrays import Bools, Floats, Ints32, offsets_of
 from xnq_dist.selection.model import Terms, plain_terms
 from xnq_dist.selection.scored_rows import ScoredRows
 
@@ -59,7 +59,7 @@ def place_terms(rows: ScoredRows) -> Terms:
 def _indicators(codes: Ints32) -> csr_array[Any]:
     """A column of zeros and ones for each group; a row of zeros for the code -1."""
     known = codes >= 0
-    ends = np.concatenate([[0], np.cumsum(known)])
+    ends = offsets_of(known)
     shape = len(codes), int(codes.max()) + 1
     return csr_array((np.ones(ends[-1]), codes[known], ends), shape=shape)
 

@@ -134,7 +134,8 @@ def scenario_sums(
     """
     shared, inflation, factors = learnt.shared, 1.0, np.ones(len(prior))
     if tilt is not None:
-        shared, inflation, factors = tilt.shared(shared), tilt.inflation, tilt.factors
+        shared = np.zeros_like(shared) if tilt.known else shared + tilt.shift
+        inflation, factors = tilt.inflation, tilt.factors
     groups = learnt.groups, learnt.variances, learnt.labelled
     sums = node_sums(batch, nodes, prior, *groups, learnt.least, factors)
     shifts = sums.spread - 2 * sums.weight * sums.calibrated

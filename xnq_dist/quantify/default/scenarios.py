@@ -57,13 +57,6 @@ class Tilt:
     known: bool = False
     """Whether class shares of all nodes are known, so that they share no shift."""
 
-    def shared(self, random: Floats) -> Floats:
-        """Variance of the logit shift that all unlabelled nodes share, shape (K,).
-
-        `random` is this variance if labels are a random sample.
-        """
-        return np.zeros_like(random) if self.known else random + self.shift
-
 
 def check_prior(prior: dict[str, float] | None, classes: tuple[str, ...]) -> None:
     """Raise a `SettingsError` unless `labels.prior` names the classes of the labels."""
