@@ -143,10 +143,13 @@ def test_a_removed_setting_is_refused_with_what_became_of_it(name, tmp_path):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"column": {"label": "y"}}, "column: unknown setting (did you mean columns."),
+        (
+            {"column": {"label": "y"}},
+            "column.label: unknown setting (did you mean columns.label?)",
+        ),
         ({"labels__drawn": "random"}, "(did you mean labels.drawn?)"),
         ({"sld": {}}, "sld.tolerance: this setting is gone"),
-        ({"odd": {"name": {"x": 1}}}, "odd: unknown setting"),
+        ({"odd": {"name": {"x": 1}}}, "odd.name.x: unknown setting"),
     ],
 )
 def test_an_unknown_setting_is_named(values, message):
@@ -159,7 +162,7 @@ def test_every_setting_is_explained():
     assert {"reservoir.dim", "quantifier", "cluster.kind"} <= {row[0] for row in rows}
     assert [row[0] for row in rows if not row[3]] == []
     text = settings_help()
-    assert "reservoir.matrix = sparse  [dense, sparse, ring]" in text
+    assert "reservoir.matrix = sparse  [dense, sparse]" in text
     assert "readout.C = select  [number, select]" in text
 
 

@@ -127,12 +127,12 @@ def column_of(folder, table, column="club", nodes=INTEGERS):
     opened = open_table(folder / "nodes.parquet", "node table")
     settings = load_settings()
     found = sets.from_column(opened, column, nodes, settings, folder)
-    return collect(found), found.without
+    return collect(found)
 
 
 def test_nodes_without_a_value_are_in_no_community(tmp_path):
     table = pa.table({"node_id": [40, 10, 30, 20], "club": ["x", None, "x", "w"]})
-    assert column_of(tmp_path, table) == ({"w": [1], "x": [2, 3]}, 1)
+    assert column_of(tmp_path, table) == {"w": [1], "x": [2, 3]}
 
 
 def test_a_column_without_values_or_missing_is_explained(tmp_path):

@@ -298,29 +298,6 @@ def test_error_on_a_worker_leaves_the_stage_unfinished(tmp_path, client):
     assert made.run.stage("quantify").manifest() is None
 
 
-def test_posteriors_of_other_nodes_or_classes_are_refused(tmp_path):
-    made = make_run(tmp_path)
-    manifest = made.run.stage("graph").manifest()
-    with pytest.raises(StageError, match="3 classes in the readout"):
-        load_node_table(made.run, [0.2, 0.3, 0.5])
-    write_posteriors(made.run, manifest, np.full((300, 3), 1 / 3, np.float32))
-    with pytest.raises(StageError, match="do not have 2 classes"):
-        load_node_table(made.run, PRIOR)
-    write_posteriors(made.run, manifest, made.posteriors)
-    target = made.run.stage("posteriors")
-    whole = target.manifest()
-    tables = [target.read_table(f, "posteriors") for f in whole.named("part-")]
-    attempt = target.begin()
-    tables[1] = tables[1].take(np.arange(len(tables[1]))[::-1].copy())
-    files = [
-        attempt.write_table(f"part-{k:05d}", table, "posteriors")
-        for k, table in enumerate(tables)
-    ]
-    target.commit(attempt, files, "x", {}, {}, 0.0)
-    with pytest.raises(StageError, match="does not have the nodes of partition 1"):
-        load_node_table(made.run, PRIOR)
-
-
 @pytest.mark.parametrize("name", ["dmy", "npacc"])
 def test_partitions_on_workers_give_the_estimates_of_one_process(
     made, client, tmp_path, name

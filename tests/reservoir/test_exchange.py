@@ -15,6 +15,7 @@ import pytest
 
 from tests.conftest import small_settings, wait_until, with_graph, write_graph
 from tests.reservoir.test_embed import embed, embeddings
+from tests.reservoir.test_volume import rows_sent
 from xnq_dist import pipeline
 from xnq_dist.core import cluster
 from xnq_dist.core.waiting import Heartbeats
@@ -63,8 +64,8 @@ def test_bytes_on_the_wire_are_the_plans(tmp_path, client):
     exchange.advance(6)
     exchange.apply(_nothing)
     moved = received_bytes(client) - before
-    routes = exchange._start(attrgetter("routes.rows_sent"))
-    planned = 6 * sum(client.gather(routes)) * 200 * 4
+    sends = client.gather(exchange._start(attrgetter("routes.sends")))
+    planned = 6 * sum(map(rows_sent, sends)) * 200 * 4
     assert planned > 10_000_000
     assert moved == pytest.approx(planned, rel=0.05)
 

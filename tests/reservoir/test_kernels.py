@@ -70,8 +70,6 @@ def drive_from_features(features, weights):
     [
         ("dense", 18, 5, False, stored_drive, "float32"),
         ("dense", 18, 5, True, drive_from_features, "float16"),
-        ("ring", 18, 5, True, stored_drive, "float32"),
-        ("ring", 18, 5, False, drive_from_features, "float16"),
         ("sparse", 7, 4, True, stored_drive, "float32"),
         ("sparse", 20, 1, False, drive_from_features, "float32"),
         ("sparse", 20, 20, True, drive_from_features, "float16"),
@@ -129,17 +127,3 @@ def test_states_are_narrowed_as_numpy_does():
     out = np.empty(values.shape, np.uint16)
     kernels.narrow(values, out)
     np.testing.assert_array_equal(out.view(np.float16), values.astype(np.float16))
-
-
-@pytest.mark.parametrize(
-    ("matrix", "dim"), [("dense", 24), ("sparse", 15), ("sparse", 37)]
-)
-def test_states_too_large_for_a_cache_have_the_same_bits(matrix, dim, monkeypatch):
-    part, _ = whole_partition(700, 3000, weighted=False)
-    recurrent = draw(matrix, dim).recurrent
-    states, drive = np.tanh(RNG.standard_normal((2, 700, dim))).astype(np.float32)
-    found = []
-    for least in (2**28, 1):
-        monkeypatch.setattr("xnq_dist.reservoir.superstep.STREAMED", least)
-        found.append(after(part, states, drive, recurrent, threads=1))
-    np.testing.assert_array_equal(*found)

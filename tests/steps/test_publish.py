@@ -60,6 +60,9 @@ def test_every_published_file_is_named_and_has_its_usual_path(tmp_path: Path) ->
     run = write_fake_run(tmp_path / "run", parts, detected=detected)
     publish(run, load_settings(overrides=["report.community=page"]))
     version = read_published(run.uri)
+    shown = f"<results {version.run_id} in {run.uri}/versions/"
+    assert str(version).startswith(shown)
+    assert len(str(version)) < len(shown) + 200
     names = ("prevalence", "totals", "communities", "partitions", "history")
     named = {"report.html", *(f"{name}.parquet" for name in names)}
     assert {record.name for record in version.manifest.files} == named
