@@ -36,5 +36,8 @@ def detection(size: RunSize, settings: Settings) -> str:
     """How Leiden detects communities, and why; empty: it does not."""
     if not size.detects:
         return ""
-    graph = "a contracted graph" if streams(settings, size.edges) else "all edges"
-    return f"on {graph} (all edges take {human(LEIDEN_EDGE * size.edges)})"
+    needed = f"all edges take {human(LEIDEN_EDGE * size.edges)}"
+    if not streams(settings, size.edges):
+        return needed
+    memory = human(settings.input.memory_bytes)
+    return f"on a contracted graph ({needed}, input.memory is {memory})"

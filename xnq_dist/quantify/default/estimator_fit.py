@@ -215,7 +215,7 @@ def _between(
     """Variance of the logit shifts of groups that have labels."""
     weights = _weights(posteriors, least) * each
     residuals, total, noise = (
-        np.bincount(groups, values)
+        np.bincount(groups, values).astype(np.float64)
         for values in (each * (is_class - posteriors), weights, weights * each)
     )
     return shift_variance(residuals, total, noise)
