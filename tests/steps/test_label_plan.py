@@ -1,7 +1,8 @@
-"""Which nodes to label next: the allocation and the sample."""
+"""Which nodes to label next: the allocation, the sample, and its gain."""
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -162,6 +163,64 @@ def test_more_labels_than_nodes_label_all_of_them():
     np.testing.assert_allclose(labels, strata.sizes)
     found = choose(strata.stratum, labels / strata.sizes, free, 0)
     np.testing.assert_array_equal(found, np.flatnonzero(nodes.labels < 0))
+
+
+def simulated(seed: int, budget: int, worst: int = 8):
+    """Widest half-widths before, with the plan's and with random labels."""
+    nodes, reference, groups, truth = network(seed)
+    sets = communities_of(groups, seed)
+    share = np.array([truth[members].mean() for members in sets])
+
+    def widths(labels):
+        """Half-widths, errors, and which intervals cover the share."""
+        shown = dataclasses.replace(nodes, labels=labels)
+        own = reference_from(shown)
+        learnt = Learnt.of(shown, own, groups)
+        batch = make_communities(*sets)
+        found = Auto(learnt=learnt).estimate(batch, shown, own)
+        answer = combine(batch, shown, found, "count")
+        low, p, high = (
+            end[:, 1] for end in (answer.lower, answer.prevalence, answer.upper)
+        )
+        inside = (low - 1e-9 <= share) & (share <= high + 1e-9)
+        return (high - low) / 2, np.abs(p - share), inside
+
+    before, *_ = widths(nodes.labels)
+    target = np.argsort(-before)[:worst]
+    strata = strata_of(nodes, reference, groups, [sets[s] for s in target], budget)
+    labels = allocate(strata)
+    picked = choose(strata.stratum, labels / strata.sizes, budget, seed)
+    free = np.flatnonzero(nodes.labels < 0)
+    at_random = np.random.default_rng(seed).choice(free, budget, replace=False)
+    after = []
+    for some in (picked, at_random):
+        new = nodes.labels.copy()
+        new[some] = truth[some]
+        after.append([values[target] for values in widths(new)])
+    planned, random = after
+    return {
+        "before": before[target].max(),
+        "planned": planned[0].max(),
+        "random": random[0].max(),
+        "error planned": planned[1].mean(),
+        "error random": random[1].mean(),
+        "covered": planned[2].mean(),
+        "predicted": 1.96 * strata.errors(labels).max(),
+    }
+
+
+@pytest.mark.parametrize("budget", [30, 100])
+def test_plans_beat_random_labels_on_the_widest_interval(budget):
+    rows = [simulated(seed, budget) for seed in range(60)]
+    mean = {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
+    gain = (mean["before"] - mean["planned"]) / (mean["before"] - mean["random"])
+    assert gain > 1.5, mean
+    better = [row["planned"] < row["random"] for row in rows]
+    assert np.mean(better) >= 0.85, mean
+    assert mean["error planned"] < mean["error random"], mean
+    assert mean["covered"] >= 0.93, mean
+    # Predictions are accurate, except for interval ends at counts of members.
+    assert mean["planned"] == pytest.approx(mean["predicted"], rel=0.15), mean
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
