@@ -247,5 +247,5 @@ def _digest(matrix: Any) -> str:
     entries.sum_duplicates()
     digest = hashlib.sha256()
     for part in (entries.indptr.astype(np.int64), entries.indices, entries.data):
-        digest.update(part)
+        digest.update(part.tobytes())
     return digest.hexdigest()

@@ -143,7 +143,8 @@ class PrevalenceResult:
         run = RunDirectory(self.run)
         record = RunRecord.read(run.folder)
         settings = recorded_settings(record.settings or {} if record else {})
-        stages = {"labels": run.complete("labels")}
+        # A copy of a manifest is pickled whole, not as a reference to its file.
+        stages = {"labels": replace(run.complete("labels"))}
         return Page(Results({"prevalence": self.prevalence}, settings, run, stages))
 
     @property
@@ -187,7 +188,6 @@ class PrevalenceResult:
         for name in (*_TABLES, "classes", "findings"):
             getattr(self, name)
         _ = self._page.view
-        # A copy of the manifest is pickled whole, not as a reference to its file.
         version = replace(self._version, manifest=replace(self._version.manifest))
         return self.__dict__ | {"_version": version}
 

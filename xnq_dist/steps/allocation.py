@@ -201,7 +201,7 @@ def _bands(values: Floats) -> Ints:
 
 def proportional(strata: Strata) -> Floats:
     """Expected labels of each stratum in a simple random sample."""
-    return strata.sizes * (strata.budget / strata.sizes.sum())
+    return strata.sizes * (strata.budget / float(strata.sizes.sum()))
 
 
 def allocate(strata: Strata) -> Floats:
