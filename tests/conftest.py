@@ -22,7 +22,8 @@ import pytest
 from xnq_dist.app.environment import prepare_environment
 from xnq_dist.core.cluster import Connection, connect, open_cluster
 from xnq_dist.core.config import load_settings
-from xnq_dist.core.settings import Settings
+from xnq_dist.core.settings import ClusterSettings, Settings
+from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.tables import Sources
 
 # Processes of tests import modules of tests.
@@ -125,6 +126,25 @@ def small_settings(*overrides: str) -> Settings:
     return load_settings(overrides=[*base, *overrides])
 
 
+def flip(path: Path | str, at: int | None = None) -> None:
+    """Change a bit of a file in place: of its middle, or at a byte."""
+    data = bytearray(Path(path).read_bytes())
+    data[len(data) // 2 if at is None else at] ^= 1
+    Path(path).write_bytes(data)
+
+
+def with_graph(
+    out: Path | str, sources: Sources, settings: Settings, overwrite: bool = False
+) -> RunDirectory:
+    """A run directory with the stages ``graph`` and ``labels``."""
+    # Above it would be imported before the environment is prepared.
+    from xnq_dist import pipeline
+
+    with pipeline.open_run(str(out), sources, overwrite) as run:
+        pipeline.prepare(run, sources, settings)
+    return run
+
+
 def wait_until(
     holds: Callable[[], object], seconds: float = 240, every: float = 0.1
 ) -> None:
@@ -159,6 +179,13 @@ def cluster_connection() -> Iterator[Connection]:
     """A scheduler with two worker processes."""
     with open_cluster(small_settings().cluster) as connection:
         yield connection
+
+
+@contextmanager
+def own_cluster(settings: ClusterSettings) -> Iterator[Any]:
+    """The client of a cluster that nobody else uses."""
+    with open_cluster(settings) as connection, connect(connection) as client:
+        yield client
 
 
 @pytest.fixture(scope="session")

@@ -15,10 +15,9 @@ import pyarrow.parquet as pq
 from distributed import Client
 from threadpoolctl import threadpool_info
 
-from tests.conftest import small_settings, thread_workers
+from tests.conftest import small_settings, thread_workers, with_graph
 from tests.test_pipeline import whole_line
 from xnq_dist import pipeline
-from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.tables import Sources
 
 CHAOTIC = (
@@ -30,10 +29,8 @@ PLUS = ("method=xnq+", "quantifier=auto", "reservoir.dim=48", "intervals.resampl
 
 
 def embed(out: Path, sources: Sources, client: Client, *overrides: str):
-    run = RunDirectory(out)
-    run.folder.create()
     settings = small_settings(*CHAOTIC, *overrides)
-    pipeline.prepare(run, sources, settings)
+    run = with_graph(out, sources, settings)
     pipeline.embed(run, settings, client)
     return by_node(out / "embeddings", "embedding")
 

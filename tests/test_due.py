@@ -17,7 +17,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
-from tests.conftest import SmallGraph, small_settings, write_graph
+from tests.conftest import SmallGraph, small_settings, with_graph, write_graph
 from tests.test_pipeline import assert_same, attempts, relabel, whole_line
 from xnq_dist import pipeline
 from xnq_dist.core.errors import InputError, RunDirectoryError
@@ -74,9 +74,7 @@ def run(made_once: Path, graph: SmallGraph, tmp_path: Path) -> RunDirectory:
     """A copy of that run, with the tables of this test in its record."""
     shutil.copytree(made_once, tmp_path / "run")
     sources = members_of(graph)
-    with pipeline.open_run(str(tmp_path / "run"), sources) as run:
-        pipeline.prepare(run, sources, SETTINGS)
-    return run
+    return with_graph(tmp_path / "run", sources, SETTINGS)
 
 
 READOUT = {"readout", "posteriors", "quantify"}
@@ -119,9 +117,15 @@ def renamed_communities(memberships: str) -> None:
             EVERY,
             "stage graph: done again, changed: features: other values, in 150 rows",
         ),
+        ("features.scale=none", EVERY, 'features.scale: "auto" -> "none"'),
+        ("input.duplicates=sum", EVERY, 'input.duplicates: "drop" -> "sum"'),
+        ("method=xnq+", EMBEDDED, 'method: "xnq" -> "xnq+"'),
         ("reservoir.dim=13", EMBEDDED, "reservoir.dim: 12 -> 13"),
         ("readout.C=0.1", READOUT, "readout.C: 1 -> 0.1"),
+        ("readout.folds=4", READOUT, "readout.folds: 5 -> 4"),
+        ("readout.memory=1GiB", set(), ""),
         ("quantifier=pcc", {"quantify"}, 'changed: quantifier: "sld" -> "pcc"'),
+        ("leiden.resolution=2", set(), ""),
         ("anomalies.rate=0.2", set(), ""),
         ("columns.community=town", set(), ""),
     ],
@@ -181,11 +185,8 @@ def test_same_content_elsewhere_keeps_every_stage(tmp_path, graph, run):
 def test_labels_at_fault_are_refused_and_the_stages_stay(graph, run):
     sources, before = members_of(graph), attempts(run)
     relabel(sources.nodes, np.where(graph.labels >= 0, 1, -1))
-    with (
-        pytest.raises(InputError, match=r"labels of \[1\]: label nodes of two"),
-        pipeline.open_run(run.uri, sources) as held,
-    ):
-        pipeline.prepare(held, sources, SETTINGS)
+    with pytest.raises(InputError, match=r"labels of \[1\]: label nodes of two"):
+        with_graph(run.uri, sources, SETTINGS)
     assert attempts(run) == before
 
 
@@ -196,11 +197,8 @@ def test_other_nodes_are_another_graph(tmp_path, graph, run):
     ids = pa.array([*range(149), 999])
     pq.write_table(table.set_column(0, "node_id", ids), sources.nodes)
     words = r"another graph with 150 nodes, or .* has 150 nodes: choose"
-    with (
-        pytest.raises(RunDirectoryError, match=words),
-        pipeline.open_run(str(out), sources) as held,
-    ):
-        pipeline.prepare(held, sources, SETTINGS)
+    with pytest.raises(RunDirectoryError, match=words):
+        with_graph(out, sources, SETTINGS)
     assert attempts(run) == before
 
 
@@ -234,8 +232,7 @@ def test_a_damaged_record_of_the_run_is_written_again(tmp_path, graph, run, dama
         }[damage]
     )
     assert path.read_bytes() != whole
-    with pipeline.open_run(run.uri, sources) as held:
-        pipeline.prepare(held, sources, SETTINGS)
+    with_graph(run.uri, sources, SETTINGS)
     assert redone(run, before) == set()
     assert path.read_bytes() == whole
     path.write_bytes(b"")
@@ -245,11 +242,8 @@ def test_a_damaged_record_of_the_run_is_written_again(tmp_path, graph, run, dama
     # The run directory still knows the graph that it was made from.
     path.write_bytes(b"")
     other = write_graph(tmp_path / "other", nodes=120, edges=300).sources
-    with (
-        pytest.raises(RunDirectoryError, match="another graph with 150 nodes"),
-        pipeline.open_run(str(out), other) as held,
-    ):
-        pipeline.prepare(held, other, SETTINGS)
+    with pytest.raises(RunDirectoryError, match="another graph with 150 nodes"):
+        with_graph(out, other, SETTINGS)
 
 
 def test_each_lost_stage_is_due_with_what_follows(tmp_path, graph, run):

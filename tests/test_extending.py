@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import SmallGraph, published_values, small_settings, write_graph
@@ -95,14 +94,16 @@ def test_a_new_cluster_kind_does_a_run(
 SECTION = '''
 """The largest community."""
 
-TEMPLATE = "<p>{{ name }} has the most members.</p>"
+from xnq_dist.report.page_data import environment
+
+TEMPLATE = environment().from_string("<p>{{ name }} has the most members.</p>")
 
 
 def body(facts):
     view = facts.view
     if len(view.names) < 2:
         return ""
-    return facts.render_text(TEMPLATE, name=view.name(view.n_nodes.argmax()))
+    return facts.render(TEMPLATE, name=view.name(view.n_nodes.argmax()))
 '''
 
 
@@ -134,52 +135,39 @@ def test_a_new_section_is_on_the_page_in_its_order(add: Add) -> None:
     assert "The largest" not in made_page(prevalence_table(["a"]))
 
 
-RAW = '''
-"""The features themselves, with the readout of xnq."""
+SEVERAL = '''
+"""The reservoirs of xnq+ with the readout of xnq."""
 
-from xnq_dist.graph.layout import load_nodes
+from xnq_dist.methods.xnq import embed
 from xnq_dist.readout.fit import write_posteriors
 from xnq_dist.readout.fit import fit_logistic as fit
-from xnq_dist.reservoir.embedding_table import embed_rows
-
-
-def embed(run, settings, client, progress):
-    return embed_rows(run, settings, client, features_of, progress)
-
-
-def features_of(graph, manifest, number):
-    nodes = load_nodes(graph, manifest, number, ["features"])
-    column = nodes["features"].combine_chunks()
-    return column.flatten().to_numpy().reshape(len(column), -1)
 '''
 
 
 def test_a_new_method_does_a_run_and_is_evaluated(
     add: Add, small_graph: SmallGraph, thread_client: Any, tmp_path: Path
 ) -> None:
-    with pytest.raises(SettingsError, match="no method 'raw': choose one of xnq, xnq"):
-        load_settings(overrides=["method=raw"])
-    raw = MethodRecord(
-        name="raw",
-        title="Raw features",
-        report="A logistic readout turned features into scores",
+    with pytest.raises(SettingsError, match="no method 'several': choose one of xnq"):
+        load_settings(overrides=["method=several"])
+    several = MethodRecord(
+        name="several",
+        title="Several reservoirs",
+        report="A logistic readout turned all states into scores",
         module=ADDED,
     )
-    add(METHODS, raw, RAW)
-    assert "; raw: Raw features" in settings_help()
-    settings = small_settings("method=raw", "partitions=2")
+    add(METHODS, several, SEVERAL)
+    assert "; several: Several reservoirs" in settings_help()
+    settings = small_settings("method=several", "partitions=2")
     sources, out = small_graph.sources, tmp_path / "out"
     run = whole_line(out, sources, settings, thread_client)
     assert not due_stages(run, sources, settings)
     assert "embeddings" in due_stages(run, sources, small_settings("partitions=2"))
-    rows = pq.read_table(out / "embeddings").sort_by("node_id").to_pylist()
-    given = small_graph.features
-    np.testing.assert_array_equal([row["embedding"] for row in rows], given)
+    assert run.complete("embeddings").facts["blocks"] == [settings.reservoir.dim]
     page = " ".join((out / "report.html").read_text().split())
-    assert "turned features into scores (<code>raw</code>)" in page
+    assert "turned all states into scores (<code>several</code>)" in page
     labelled = write_graph(tmp_path / "labelled", nodes=300, labelled=1.0)
     work = begin(tmp_path / "work", labelled, settings=settings)
-    (method,) = choose_methods(["raw"], has_features=True)
+    (method,) = choose_methods(["several"], has_features=True)
     found = evaluate_method(thread_client, work, method, 1, ("sld",))["results"]
     errors = [
         row["value"]
@@ -187,4 +175,4 @@ def test_a_new_method_does_a_run_and_is_evaluated(
         if (row["split"], row["metric"]) == ("test", "ae")
     ]
     assert np.mean(errors) < 0.25
-    assert set(found["embedder"].to_pylist()) == {"Raw features"}
+    assert set(found["embedder"].to_pylist()) == {"Several reservoirs"}

@@ -13,6 +13,7 @@ from tests.conftest import (
     published_values,
     small_settings,
 )
+from tests.graph.tasks import small_tasks
 from tests.graph.test_prepare import digests
 from tests.test_pipeline import made_once, run
 from xnq_dist import jobs, pipeline
@@ -31,8 +32,7 @@ __all__ = ["made_once", "run"]
 def by_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any graph is large enough, and any row group is a task."""
     monkeypatch.setattr(ingest, "MIN_EDGES", 0)
-    monkeypatch.setattr(edge_tasks, "ROWS", 1)
-    monkeypatch.setattr(edge_tasks, "PAIRS", 1)
+    small_tasks(monkeypatch)
 
 
 def graph_of(out: Path) -> Manifest:

@@ -22,13 +22,13 @@ import pytest
 
 from tests.chaos.processes import Cluster
 from tests.conftest import small_settings, write_graph
+from tests.graph.tasks import small_tasks
 from tests.graph.test_prepare import digests
 from xnq_dist import jobs, pipeline
 from xnq_dist.core import cluster, waiting
 from xnq_dist.core.errors import InfrastructureError
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import RunDirectory
-from xnq_dist.graph import edge_tasks
 from xnq_dist.graph.tables import Sources
 from xnq_dist.plan import ingest
 
@@ -134,8 +134,7 @@ def test_a_stopped_worker_is_replaced_by_the_others(stage, calm, processes, tmp_
 
 def test_edges_of_a_lost_worker_are_read_again(calm, processes, tmp_path, monkeypatch):
     monkeypatch.setattr(ingest, "MIN_EDGES", 0)
-    monkeypatch.setattr(edge_tasks, "ROWS", 1)
-    monkeypatch.setattr(edge_tasks, "PAIRS", 1)
+    small_tasks(monkeypatch)
     run = RunDirectory(tmp_path / "run")
     run.folder.create()
     killed = []
@@ -162,33 +161,21 @@ def test_edges_of_a_lost_worker_are_read_again(calm, processes, tmp_path, monkey
     [("posteriors", signal.SIGKILL), ("quantify", signal.SIGSTOP)],
     ids=["readout-killed", "quantify-stopped"],
 )
-def test_loss_of_all_workers_ends_the_stage_in_a_sentence(
-    stage, number, calm, processes, tmp_path
+@pytest.mark.parametrize(
+    ("lost", "words"), [("workers", "no Dask worker"), ("scheduler", "scheduler")]
+)
+def test_loss_of_all_workers_or_the_scheduler_ends_the_stage_in_a_sentence(
+    stage, number, lost, words, calm, processes, tmp_path
 ):
     run = begun(calm, tmp_path / "run", *BEFORE[stage])
 
     def lose() -> None:
-        for worker in processes.workers:
-            worker.send_signal(number)
+        ends = processes.workers if lost == "workers" else [processes.scheduler]
+        for process in ends:
+            process.send_signal(number)
 
-    with pytest.raises(
-        InfrastructureError, match=r"no Dask worker.*run again to resume"
-    ):
+    with pytest.raises(InfrastructureError, match=f"{words}.*run again to resume"):
         do(stage, run, calm, processes, lose)
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize(
-    ("stage", "number"),
-    [("posteriors", signal.SIGKILL), ("quantify", signal.SIGSTOP)],
-    ids=["readout-killed", "quantify-stopped"],
-)
-def test_a_lost_scheduler_ends_the_stage_in_a_sentence(
-    stage, number, calm, processes, tmp_path
-):
-    run = begun(calm, tmp_path / "run", *BEFORE[stage])
-    with pytest.raises(InfrastructureError, match=r"scheduler.*run again to resume"):
-        do(stage, run, calm, processes, lambda: processes.scheduler.send_signal(number))
 
 
 @pytest.mark.faults

@@ -15,6 +15,7 @@ import xnq_dist
 from tests.conftest import (
     published_values,
     small_settings,
+    with_graph,
     write_graph,
 )
 from xnq_dist import pipeline
@@ -79,22 +80,31 @@ def test_same_prevalence_for_any_partitions(tmp_path, small_graph, run, client):
             assert_same(run, whole_line(out, small_graph.sources, chosen, client))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["xnq", "xnq+"])
-def test_same_results_with_1024_partitions_on_two_workers(method, tmp_path, client):
-    """Many partitions for each worker, whose manifest does not grow with them."""
+@pytest.mark.parametrize(
+    ("method", "count"),
+    [
+        ("xnq", 48),
+        pytest.param("xnq", 1024, marks=pytest.mark.slow),
+        pytest.param("xnq+", 1024, marks=pytest.mark.slow),
+    ],
+)
+def test_same_results_with_many_partitions_on_two_workers(
+    method, count, tmp_path, client
+):
+    """The manifest does not grow with them."""
     sources = write_graph(tmp_path / "input", nodes=1500, edges=5000).sources
     two, many = (
         whole_line(
-            tmp_path / str(count),
+            tmp_path / str(number),
             sources,
-            small_settings(f"partitions={count}", f"method={method}"),
+            small_settings(f"partitions={number}", f"method={method}"),
             client,
         )
-        for count in (2, 1024)
+        for number in (2, count)
     )
     assert_same(two, many)
     assert len(pickle.dumps(many.complete("graph"))) < 1000
+    assert "halo_sizes" not in many.complete("graph").facts
 
 
 def test_what_is_published_adds_up(small_graph, run):
@@ -183,14 +193,11 @@ def test_chaotic_scales_are_selected_only_where_they_gain():
 
 def test_another_graphs_directory_needs_overwrite(tmp_path, run):
     other = write_graph(tmp_path / "other", nodes=500).sources
-    with (
-        pytest.raises(RunDirectoryError, match=r"another graph with 600 nodes.*--over"),
-        pipeline.open_run(run.uri, other) as held,
-    ):
-        xnq_dist.prepare(held, other, small_settings())
+    words = r"another graph with 600 nodes.*--over"
+    with pytest.raises(RunDirectoryError, match=words):
+        with_graph(run.uri, other, small_settings())
     assert Path(run.uri, "prevalence.parquet").exists()
-    with pipeline.open_run(run.uri, other, overwrite=True) as held:
-        pipeline.prepare(held, other, small_settings())
+    with_graph(run.uri, other, small_settings(), overwrite=True)
     assert run.complete("graph").facts["n_nodes"] == 500
     # The next results are compared with these by the names of the communities.
     assert list(Published(run).history())

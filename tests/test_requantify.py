@@ -10,13 +10,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.conftest import SmallGraph, published_values, small_settings, write_graph
+from tests.conftest import (
+    flip,
+    published_values,
+    small_settings,
+    with_graph,
+    write_graph,
+)
 from tests.readout.samples import graph_with_scores
 from tests.test_due import (
     LATER,
     QUICK,
     READOUT,
     SETTINGS,
+    client,
+    graph,
     made_once,
     members_of,
     other_labels,
@@ -36,17 +44,7 @@ from xnq_dist.core.store import RunDirectory
 from xnq_dist.due import due_stages
 from xnq_dist.reuse import Request
 
-__all__ = ["made_once", "run"]
-
-
-@pytest.fixture
-def client(thread_client: Any) -> Any:
-    return thread_client
-
-
-@pytest.fixture
-def graph(tmp_path: Path) -> SmallGraph:
-    return write_graph(tmp_path / "input", nodes=150, edges=500)
+__all__ = ["client", "graph", "made_once", "run"]
 
 
 def requantify(client: Any, base: RunDirectory, *out: Path, **what: Any) -> Any:
@@ -266,8 +264,7 @@ def test_directories_that_cannot_serve_are_refused(tmp_path, graph, run, client)
     sources = members_of(graph)
     other = write_graph(tmp_path / "o", nodes=120, edges=300)
     theirs = tmp_path / "theirs"
-    with pipeline.open_run(str(theirs), other.sources) as held:
-        pipeline.prepare(held, other.sources, SETTINGS)
+    with_graph(theirs, other.sources, SETTINGS)
     with pytest.raises(RunDirectoryError, match="another graph with 120 nodes"):
         requantify(client, run, theirs)
     (tmp_path / "run" / "embeddings" / "_manifest.json").unlink()
@@ -312,14 +309,8 @@ def test_column_of_the_node_table_needs_that_table(tmp_path, graph, client):
 
 
 def test_damage_in_the_base_is_named(tmp_path, graph, run, client):
-    def flip(name: str) -> None:
-        record = run.stage(name).manifest().files[0]
-        file = Path(run.uri) / name / record.name
-        data = bytearray(file.read_bytes())
-        data[len(data) // 2] ^= 4
-        file.write_bytes(data)
-
-    flip("embeddings")
+    stage = run.stage("embeddings")
+    flip(stage.folder.path(stage.manifest().files[0].name))
     with pytest.raises(RunDirectoryError, match=r"repair it with xnq-dist run on"):
         requantify(client, run, tmp_path / "third")
     # In the same directory the stage is deleted and the readout computed again.

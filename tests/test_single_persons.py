@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.api.test_estimate import FAST
-from tests.conftest import write_graph
+from tests.api.test_estimate import FAST, people
 from xnq_dist import PrevalenceResult, estimate_prevalence
 from xnq_dist.core.store import RunDirectory
 
@@ -31,9 +30,8 @@ KEPT |= {"run", "created", "series"}
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Two runs in a directory, the second with another seed; and the log."""
     folder = tmp_path_factory.mktemp("persons")
-    write_graph(folder, nodes=N, edges=500)
-    nodes, edges = (pq.read_table(folder / f"{n}.parquet") for n in ("nodes", "edges"))
-    words = pa.array(["human", "bot"]).take(nodes["label"].combine_chunks()).to_pylist()
+    _, nodes, edges = people(folder)
+    words = nodes["label"].to_pylist()
     words[OWL] = words[90] = "owl"
     nodes = nodes.set_column(1, "label", pa.array(words))
     known = [at for at, word in enumerate(words) if word == "human"]
@@ -93,12 +91,6 @@ def texts_for_people(made: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "notebook", result._repr_html_()
     yield "words", repr(result)
     yield "log", "\n".join(made["log"])
-
-
-def test_communities_of_few_members_are_suppressed(made):
-    small = {name for name, members in made["sets"].items() if len(members) < 10}
-    assert suppressed(made) == small
-    assert len(small) == 4
 
 
 def test_rows_of_suppressed_communities_hold_nulls(made):

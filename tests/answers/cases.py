@@ -50,7 +50,7 @@ CASES = {
     "text_features": Case(
         ("columns.features=[x0,x1,x2,town,member]", "features.scale=robust")
     ),
-    "graph_alone": Case(("columns.features=null", "reservoir.matrix=ring")),
+    "graph_alone": Case(("columns.features=null",)),
     "roles_xnq": Case((*XNQ, "quantifier=sld", "partitions=3")),
     "half_precision_xnq": Case(
         (

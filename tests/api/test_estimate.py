@@ -26,6 +26,7 @@ from xnq_dist.api.estimate import settings_of
 from xnq_dist.core import cluster
 from xnq_dist.core.clusters import local
 from xnq_dist.core.errors import InputError, SettingsError
+from xnq_dist.graph.tables import Sources
 
 FAST: dict[str, Any] = {
     "method": "xnq",
@@ -42,17 +43,20 @@ FAST: dict[str, Any] = {
 MEMBERS = {"<b>p</b>": list(range(40)), "q": list(range(30, 120)), "tiny": [1, 2, 3]}
 
 
-@pytest.fixture(scope="module")
-def graph(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
-    folder = tmp_path_factory.mktemp("graph")
-    made = write_graph(folder, nodes=120, edges=500)
-    nodes, edges = (pq.read_table(folder / f"{n}.parquet") for n in ("nodes", "edges"))
+def people(folder: Path) -> tuple[Sources, pa.Table, pa.Table]:
+    """120 nodes with words as labels: the files, and the tables in them."""
+    sources = write_graph(folder, nodes=120, edges=500).sources
+    nodes, edges = (pq.read_table(path) for path in (sources.nodes, sources.edges))
     words = pa.array(["human", "bot"]).take(nodes["label"].combine_chunks())
     nodes = nodes.set_column(1, "label", words)
-    pq.write_table(nodes, folder / "nodes.parquet")
-    return SimpleNamespace(
-        nodes=nodes, edges=edges, sources=made.sources, x=made.features
-    )
+    pq.write_table(nodes, sources.nodes)
+    return sources, nodes, edges
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    sources, nodes, edges = people(tmp_path_factory.mktemp("graph"))
+    return SimpleNamespace(nodes=nodes, edges=edges, sources=sources)
 
 
 @pytest.fixture(scope="module")
@@ -141,11 +145,6 @@ def test_settings_are_named_as_on_the_command_line():
     assert settings_of({"cluster__slurm__wait": 9}).cluster.slurm.wait == 9
     with pytest.raises(SettingsError, match=r"readout.fold: unknown .*readout.folds"):
         settings_of({"readout__fold": 4})
-
-
-def test_errors_of_settings_are_all_in_one_message(graph):
-    with pytest.raises(SettingsError, match=r"reservoir.dim = 0: must be gr.*; reado"):
-        estimate_prevalence(graph.nodes, graph.edges, reservoir__dim=0, readout__fold=4)
 
 
 def test_findings_name_their_column_and_the_setting_that_accepts_them(graph):

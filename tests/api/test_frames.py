@@ -63,7 +63,7 @@ def test_a_named_pandas_index_is_a_column():
 
 def test_paths_stay_paths(tmp_path):
     tables = made(tmp_path / "n.csv", "s3://b/e.parquet", "m.parquet")
-    sources = tables.write(tmp_path / "tables")
+    sources = tables.write(tmp_path)
     assert sources.nodes == str(tmp_path / "n.csv")
     assert (sources.edges, sources.memberships) == ("s3://b/e.parquet", "m.parquet")
 
@@ -267,4 +267,4 @@ def test_columns_that_cannot_be_written_are_refused(tmp_path):
     table = NODES.to_pandas()
     table["age"] = pd.cut(pd.Series(range(len(table))), 2)
     with pytest.raises(InputError, match="column 'age' of nodes is dictionary"):
-        made(table, EDGE_TABLE).write(tmp_path / "tables")
+        made(table, EDGE_TABLE).write(tmp_path)

@@ -13,6 +13,7 @@ import pytest
 
 from tests.app.commands import ended
 from tests.app.test_status import lock
+from tests.conftest import flip
 from tests.disks import NoSmallDisk, mounted
 from xnq_dist.app import checks
 from xnq_dist.app.checks import Check, examine_directory
@@ -39,9 +40,7 @@ def rewritten(name: str, **changes: Any) -> Callable[[Path], None]:
 
 def damaged_file(run: Path) -> None:
     (file, *_) = run.glob("embeddings/*.parquet")
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 16
-    file.write_bytes(data)
+    flip(file)
 
 
 FAULTS: dict[str, tuple[Callable[[Path], Any], str, str, str]] = {

@@ -32,8 +32,6 @@ def test_evaluation_draws_its_own_labels(tmp_path, capsys, prefect_api):
     leiden = ("--communities", "leiden")
     for words, *more in (
         ("remove --methods, --folds and --splits", *leiden, "--folds", "0"),
-        ("unknown kind of communities 'rings'", "--communities", "rings"),
-        ("unknown design of labels 'rare'", *leiden, "--designs", "rare"),
         ("a share of 2 leaves no label to fit to", *leiden, "--label-shares", "2"),
     ):
         assert ended(*base, *more) == 2

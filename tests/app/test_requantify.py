@@ -85,8 +85,3 @@ def test_commands_do_what_changed_and_start_workers_only_for_it(
     summary = json.loads(capfd.readouterr().out.strip().splitlines()[-1])
     assert set(summary["stages"]) == {"labels"}
     assert len(started) == 2
-
-
-def test_requantify_names_the_faulty_argument(tmp_path, capfd):
-    assert ended("requantify", "--run", str(tmp_path / "nowhere")) == 2
-    assert "is not a run directory with embeddings" in capfd.readouterr().err

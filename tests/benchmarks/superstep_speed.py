@@ -1,6 +1,6 @@
 """The superstep compared with graphesn, in one run.
 
-    python tests/benchmarks/superstep_speed.py [--nodes 400000] [--peer PYTHON]
+    python -m tests.benchmarks.superstep_speed [--nodes 400000] [--peer PYTHON]
 
 A graph with power-law degrees (Chung-Lu, exponent 2.5) of 5 directed edges per node,
 d' = 1024, one partition, two alternating state buffers, two threads. Prints one JSON
@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from xnq_dist.graph.halo import Partition
+from tests.reservoir.reference import one_partition
 from xnq_dist.reservoir.superstep import OnHost
 from xnq_dist.reservoir.weights import Recurrent, draw_recurrent
 
@@ -96,21 +96,6 @@ def power_law_graph(nodes: int, seed: int = 0) -> csr_array:
     return matrix
 
 
-def as_partition(matrix: csr_array) -> Partition:
-    """The whole graph as one partition without a halo."""
-    none = np.empty(0, np.int64)
-    return Partition(
-        number=0,
-        indptr=matrix.indptr.astype(np.int64),
-        indices=matrix.indices.astype(np.int32),
-        weights=None,
-        halo=none,
-        halo_offsets=np.zeros(2, np.int64),
-        send_rows=none.astype(np.int32),
-        send_offsets=np.zeros(2, np.int64),
-    )
-
-
 def timed(name: str, work: Callable[[], Any], repeats: int) -> dict[str, Any]:
     """Seconds of `repeats` runs after one to warm up."""
     work()
@@ -135,7 +120,8 @@ def row_of(name: str, seconds: list[float]) -> dict[str, Any]:
 
 def measure(nodes: int, dim: int, repeats: int) -> list[dict[str, Any]]:
     """Rows of the superstep with a dense and with a sparse matrix."""
-    part = as_partition(power_law_graph(nodes))
+    matrix = power_law_graph(nodes)
+    part = one_partition(matrix.indptr, matrix.indices)
     rng = np.random.default_rng(1)
     states = rng.random((nodes, dim), dtype=np.float32) - np.float32(0.5)
     drive = rng.random((nodes, dim), dtype=np.float32) - np.float32(0.5)

@@ -14,7 +14,13 @@ import dask
 import psutil
 import pytest
 
-from tests.conftest import SmallGraph, small_settings
+from tests.conftest import (
+    SmallGraph,
+    own_cluster,
+    small_settings,
+    wait_until,
+    with_graph,
+)
 from xnq_dist import pipeline
 from xnq_dist.core import cluster
 from xnq_dist.core.cluster import Connection
@@ -54,8 +60,7 @@ def test_workers_join_with_their_imports_done_and_the_profiler_off() -> None:
     settings = small_settings("cluster.kind=local", "cluster.workers=1").cluster
     with (
         dask.config.set({"distributed.worker.profile.enabled": True}),
-        cluster.open_cluster(settings) as connection,
-        cluster.connect(connection) as client,
+        own_cluster(settings) as client,
     ):
         (found,) = client.run(_imported).values()
         (callbacks,) = client.run(_periodic).values()
@@ -118,10 +123,7 @@ def test_three_settings_open_a_cluster_of_ones_own(
     settings = validate_settings({"cluster": tls_settings})
     pipeline.check_sources(small_graph.sources, settings)
     assert pipeline.estimate(small_graph.sources, settings).partitions == 2
-    with (
-        cluster.open_cluster(settings.cluster) as connection,
-        cluster.connect(connection) as client,
-    ):
+    with own_cluster(settings.cluster) as client:
         assert len(cluster.workers(client)) == 2
 
 
@@ -179,8 +181,7 @@ def test_run_directories_and_temporary_folders_are_their_owners_alone(
     new, shared = tmp_path / "a" / "new", tmp_path / "shared"
     shared.mkdir(mode=0o755)
     for out in (new, shared):
-        with pipeline.open_run(str(out), small_graph.sources) as run:
-            pipeline.prepare(run, small_graph.sources, small_settings("partitions=1"))
+        with_graph(out, small_graph.sources, small_settings("partitions=1"))
     assert mode(new) == 0o700
     # If the parent directory is readable for others, so are its files.
     assert (mode(shared), mode(shared / "graph")) == (0o755, 0o755)
@@ -197,13 +198,12 @@ def test_a_worker_that_stops_at_its_start_ends_with_the_cluster(monkeypatch):
     stopped, before = [], multiprocessing.active_children()
 
     def stop() -> None:
-        new: list[Any] = []
-        end = time.monotonic() + 30
-        while not new and time.monotonic() < end:
-            time.sleep(0.01)
-            new = [p for p in multiprocessing.active_children() if p not in before]
-        os.kill(new[0].pid, signal.SIGSTOP)
-        stopped.append(new[0].pid)
+        def new() -> list[Any]:
+            return [p for p in multiprocessing.active_children() if p not in before]
+
+        wait_until(new, 30, 0.01)
+        stopped.append(new()[0].pid)
+        os.kill(stopped[0], signal.SIGSTOP)
 
     thread = threading.Thread(target=stop)
     thread.start()
@@ -215,10 +215,7 @@ def test_a_worker_that_stops_at_its_start_ends_with_the_cluster(monkeypatch):
         pass
     thread.join(30)
     assert stopped
-    end = time.monotonic() + 10
-    while psutil.pid_exists(stopped[0]) and time.monotonic() < end:
-        time.sleep(0.05)
-    assert not psutil.pid_exists(stopped[0])
+    wait_until(lambda: not psutil.pid_exists(stopped[0]), 10, 0.05)
 
 
 def test_workers_that_cannot_start_are_named_with_their_cause(monkeypatch):

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import xnq_dist
-from tests.conftest import SmallGraph, rest_in, small_settings, write_graph
+from tests.conftest import SmallGraph, rest_in, small_settings, with_graph, write_graph
 from tests.disks import NoSmallDisk, SmallDisk, mounted
 from xnq_dist import pipeline
 from xnq_dist.core.errors import (
@@ -300,8 +300,7 @@ def test_half_written_files_of_a_killed_run_are_removed_by_the_next(
     tmp_path, graph, client
 ):
     out = tmp_path / "run"
-    with pipeline.open_run(str(out), graph.sources) as run:
-        xnq_dist.prepare(run, graph.sources, SETTINGS)
+    with_graph(out, graph.sources, SETTINGS)
     half = [out / "_manifest.json.0123abcd.tmp", out / "graph" / "x.0123abcd.tmp"]
     kept = out / "notes.tmp"
     for file in (*half, kept):

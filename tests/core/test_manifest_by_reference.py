@@ -29,7 +29,6 @@ def test_its_bytes_are_independent_of_the_number_of_files(tmp_path):
     sizes = [len(pickle.dumps(manifest)) for manifest in (few, many)]
     assert sizes[0] == sizes[1] < 1000
     again = copy(many)
-    assert "facts" not in vars(again)
     assert again == many
     assert again.facts == {"sizes": list(range(300))}
     assert again.named("part-00299-") == [many.files[299]]
@@ -45,7 +44,7 @@ def test_a_changed_copy_is_sent_whole(tmp_path):
 
 def test_a_stage_that_was_made_again_is_refused(tmp_path):
     stage = RunDirectory(tmp_path).stage("a")
-    sent = copy(written(stage, 1))
+    sent = pickle.dumps(written(stage, 1))
     written(stage, 2)
     with pytest.raises(StageError, match="was made again"):
-        _ = sent.facts
+        pickle.loads(sent)  # noqa: S301 - written above

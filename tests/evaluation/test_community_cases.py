@@ -15,6 +15,7 @@ from sklearn.linear_model import LogisticRegression
 
 from tests.conftest import small_settings, write_graph
 from tests.evaluation.test_on_workers import begin
+from tests.quantify.samples import members_of
 from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.progress import silent
 from xnq_dist.core.quantifiers import records
@@ -56,10 +57,6 @@ def blocks(n=600, groups=6, seed=0):
     matrix = csr_array((upper | upper.T).astype(np.float32))
     share = np.linspace(0.1, 0.9, groups)[block]
     return matrix, (rng.random(n) < share).astype(np.int32), block
-
-
-def members_of(sets, s):
-    return sets.members[sets.offsets[s] : sets.offsets[s + 1]]
 
 
 @pytest.mark.parametrize("family", ["bfs", "walk"])

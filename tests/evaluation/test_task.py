@@ -26,10 +26,10 @@ def made(tmp_path_factory):
     return run, graph
 
 
-def write_splits(path, labels, folds=(0, 1), change=None):
+def write_splits(path, labels, change=None):
     rng = np.random.default_rng(0)
     rows = {"node_id": [], "fold": [], "role": []}
-    for fold in folds:
+    for fold in (0, 1):
         roles = np.array(ROLES)[np.arange(NODES) % 4]
         for label in range(3):
             members = np.flatnonzero(labels == label)
@@ -45,9 +45,14 @@ def write_splits(path, labels, folds=(0, 1), change=None):
     return str(path)
 
 
-def test_roles_and_labels_are_those_of_the_tables(made, tmp_path):
+@pytest.fixture
+def path(made, tmp_path):
+    """Splits of two folds."""
+    return write_splits(tmp_path / "s.parquet", made[1].labels)
+
+
+def test_roles_and_labels_are_those_of_the_tables(made, path):
     run, graph = made
-    path = write_splits(tmp_path / "s.parquet", graph.labels)
     task = load_task(run, TaskSource("a", path), 0)
     np.testing.assert_array_equal(task.labels, graph.labels)
     assert [split.fold for split in task.splits] == [0, 1]
@@ -61,9 +66,8 @@ def test_roles_and_labels_are_those_of_the_tables(made, tmp_path):
     assert (shown[~train] == -1).all()
 
 
-def test_positive_class_is_told_from_the_rest(made, tmp_path):
+def test_positive_class_is_told_from_the_rest(made, path):
     run, graph = made
-    path = write_splits(tmp_path / "s.parquet", graph.labels)
     task = load_task(run, TaskSource("a", path, "2"), 0)
     assert task.classes == ("not 2", "2")
     np.testing.assert_array_equal(task.labels, (graph.labels == 2).astype(int))
@@ -71,19 +75,17 @@ def test_positive_class_is_told_from_the_rest(made, tmp_path):
         load_task(run, TaskSource("a", path, "9"), 0)
 
 
-def test_folds_are_chosen_and_unknown_ones_refused(made, tmp_path):
-    run, graph = made
-    path = write_splits(tmp_path / "s.parquet", graph.labels)
+def test_folds_are_chosen_and_unknown_ones_refused(made, path):
+    run, _ = made
     task = load_task(run, TaskSource("a", path, folds=(1,)), 0)
     assert [split.fold for split in task.splits] == [1]
     with pytest.raises(SettingsError, match="no fold 7: choose from 0, 1"):
         load_task(run, TaskSource("a", path, folds=(7,)), 0)
 
 
-def test_smaller_shares_keep_some_of_the_labels_of_larger_ones(made, tmp_path):
-    run, graph = made
-    path = write_splits(tmp_path / "s.parquet", graph.labels, folds=(0,))
-    source = TaskSource("a", path, label_shares=(1.0, 0.5, 0.1))
+def test_smaller_shares_keep_some_of_the_labels_of_larger_ones(made, path):
+    run, _ = made
+    source = TaskSource("a", path, folds=(0,), label_shares=(1.0, 0.5, 0.1))
     task = load_task(run, source, 0)
     whole, half, tenth = (set(task.rows(s, "train").tolist()) for s in range(3))
     assert tenth < half < whole

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.reservoir.reference import one_partition
 from xnq_dist.core import backend as backends
 from xnq_dist.core.backend import GpuBackend
 from xnq_dist.core.errors import XnqError
@@ -60,16 +61,8 @@ def random_graph(job: Job) -> Partition:
     """A random directed graph in one partition."""
     rng = np.random.default_rng(0)
     counts = np.bincount(rng.integers(0, job.nodes, job.edges), minlength=job.nodes)
-    return Partition(
-        number=0,
-        indptr=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
-        indices=rng.integers(0, job.nodes, job.edges).astype(np.int32),
-        weights=None,
-        halo=np.empty(0, np.int64),
-        halo_offsets=np.zeros(2, np.int64),
-        send_rows=np.empty(0, np.int32),
-        send_offsets=np.zeros(2, np.int64),
-    )
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    return one_partition(indptr, rng.integers(0, job.nodes, job.edges))
 
 
 def states_on_cpu(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.conftest import small_settings, write_graph
+from tests.conftest import small_settings, with_graph, write_graph
 from tests.gpu.conftest import one_worker, play_a_gpu
 from tests.gpu.standin import DeviceArray, HeldBytes
 from tests.reservoir.test_embed import embed, embeddings
@@ -79,12 +79,11 @@ def test_resumes_from_a_checkpoint_with_the_same_bits(
             raise StopError
 
     settings = small_settings(*given)
-    with pipeline.open_run(str(tmp_path / "b"), small_graph.sources) as run:
-        pipeline.prepare(run, small_graph.sources, settings)
-        with pytest.raises(StopError):
-            pipeline.embed(run, settings, device_client, stop)
-        begun = []
-        pipeline.embed(run, settings, device_client, lambda *it: begun.append(it[1]))
+    run = with_graph(tmp_path / "b", small_graph.sources, settings)
+    with pytest.raises(StopError):
+        pipeline.embed(run, settings, device_client, stop)
+    begun = []
+    pipeline.embed(run, settings, device_client, lambda *it: begun.append(it[1]))
     assert begun[0] == 4
     np.testing.assert_array_equal(embeddings(run), expected)
 

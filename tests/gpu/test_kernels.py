@@ -58,13 +58,10 @@ def test_gather_has_the_cpus_bits_with_and_without_a_halo(device, weighted, widt
         np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("matrix", ["sparse", "ring"])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_sparse_supersteps_have_the_numpy_twins_bits(
-    device, matrix, weighted, monkeypatch
-):
+def test_sparse_supersteps_have_the_numpy_twins_bits(device, weighted, monkeypatch):
     part, adjacency = whole_partition(weighted=weighted)
-    weights = draw(matrix, 150, scale=12.0)
+    weights = draw("sparse", 150, scale=12.0)
     features = RNG.standard_normal((300, 4)).astype(np.float32)
     expected = embed_reference(adjacency, features, weights, 4)
     # Shared memory for eight rows, and for one.
@@ -87,7 +84,7 @@ def test_a_reservoir_next_to_others_equals_itself_alone(device, matrix):
 
 
 @pytest.mark.parametrize("dims", [(16, 16, 16, 16), (20, 20, 20, 19)], ids=str)
-@pytest.mark.parametrize("matrix", ["dense", "sparse", "ring"])
+@pytest.mark.parametrize("matrix", ["dense", "sparse"])
 def test_four_reservoirs_have_the_cpus_bits_or_dense_its_digits(device, matrix, dims):
     part, _ = whole_partition(weighted=True)
     drawn = [

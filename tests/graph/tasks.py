@@ -59,8 +59,5 @@ def by_tasks(tasks):
 
 def small_tasks(patch):
     """Let any row group, pair and edge be a task."""
-    for module, name in (
-        (edge_tasks, "ROWS"),
-        (edge_tasks, "PAIRS"),
-    ):
-        patch.setattr(module, name, 1)
+    for name in ("ROWS", "PAIRS"):
+        patch.setattr(edge_tasks, name, 1)

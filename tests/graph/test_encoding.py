@@ -158,13 +158,6 @@ def test_gaps_in_a_list_are_filled_and_marked_once(tmp_path):
         }
 
 
-def test_complete_numbers_are_kept_as_numbers(tmp_path):
-    nodes = node_table(N, age=pa.array(range(N)), ok=pa.array([True, False] * (N // 2)))
-    _, manifest = run(tmp_path, nodes, edge_table(), "columns.features=[age, ok]")
-    assert manifest.inputs["settings"]["features"] == {"scale": "auto"}
-    assert set(manifest.inputs["features"]) == {"rows", "digest"}
-
-
 def test_auto_takes_all_columns_without_another_use(tmp_path):
     nodes = people(role=pa.nulls(N, pa.string()), group=["a"] * N, tags=[["x"]] * N)
     found, _ = read(tmp_path, nodes, "communities=column:group")

@@ -246,11 +246,6 @@ BROKEN = {
         b"1 2\n2 3\n",
         r"an unknown ending: rename it to end in one",
     ),
-    "Parquet": (
-        "t.csv",
-        b"PAR1" + bytes(50) + b"PAR1",
-        r"looks like Parquet: rename it to end in .parquet",
-    ),
 }
 
 
@@ -331,12 +326,6 @@ def test_a_damaged_file_keeps_its_format_in_the_message(tmp_path, name, words):
     (tmp_path / name).write_bytes((tmp_path / "whole.parquet").read_bytes()[:-30])
     with pytest.raises(InputError, match=words):
         read(tmp_path / name)
-
-
-def test_an_unknown_ending_is_named(tmp_path):
-    (tmp_path / "edges.dat").write_text("1 2\n2 3\n")
-    with pytest.raises(InputError, match=r"an unknown ending: rename it to end in one"):
-        read(tmp_path / "edges.dat")
 
 
 @pytest.mark.parametrize(

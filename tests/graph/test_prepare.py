@@ -189,17 +189,6 @@ def test_summed_duplicates_without_weights_count(tmp_path):
     assert not manifest.facts["weighted"]
 
 
-def test_the_stage_is_reused_until_something_changes(tmp_path):
-    nodes, links = node_table(4), edge_table()
-    _, first = run(tmp_path, nodes, links)
-    _, again = run(tmp_path, nodes, links, "reservoir.dim=7", "seed=3")
-    assert again.attempt == first.attempt
-    _, other = run(tmp_path, nodes, links, "input.duplicates=sum")
-    assert other.attempt != first.attempt
-    _, changed = run(tmp_path, nodes, links.slice(1), "input.duplicates=sum")
-    assert changed.attempt != other.attempt
-
-
 def test_progress_reports_each_step(tmp_path):
     reported = []
 

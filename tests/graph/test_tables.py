@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.conftest import flip
 from xnq_dist.core.errors import InputError
 from xnq_dist.graph.keys import ids_of
 from xnq_dist.graph.tables import Batch, open_table
@@ -115,9 +116,7 @@ def test_a_fault_that_shows_while_iterating_is_an_input_error(tmp_path):
     path = tmp_path / "t.parquet"
     values = np.random.default_rng(0).integers(0, 2**60, 50_000)
     pq.write_table(pa.table({"a": values}), path, write_page_checksum=True)
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 0xFF
-    path.write_bytes(data)
+    flip(path)
     with pytest.raises(InputError, match="not a complete Parquet file"):
         list(open_table(path, "t").batches(["a"]))
 

@@ -16,7 +16,7 @@ from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import layout
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
-from xnq_dist.groups.detection import detect, engine_of
+from xnq_dist.groups.detection import detect, streams
 from xnq_dist.groups.leiden import leiden, number_by_size
 from xnq_dist.groups.streamed import detect as streamed
 
@@ -127,9 +127,9 @@ def test_nodes_without_edges_to_others_are_alone(tmp_path):
 
 def test_engine_is_chosen_by_the_memory_of_the_input(tmp_path):
     edges = 10_000_000  # 1.5 GiB
-    assert engine_of(small_settings(), edges) == "streamed"
-    assert engine_of(small_settings(), 1_000_000) == "cpu"
-    assert engine_of(small_settings("input.memory=2GiB"), edges) == "cpu"
+    assert streams(small_settings(), edges)
+    assert not streams(small_settings(), 1_000_000)
+    assert not streams(small_settings("input.memory=2GiB"), edges)
     stage, graph = run(tmp_path, node_table(6), edge_table())
     exact = detect(stage, graph, small_settings(), tmp_path)
     other = detect(stage, graph, small_settings("input.memory=1 KiB"), tmp_path)

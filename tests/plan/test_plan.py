@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.conftest import small_settings
+from tests.conftest import small_settings, with_graph
 from xnq_dist import jobs, pipeline
 from xnq_dist.app.cli import main
 from xnq_dist.core import cluster
@@ -40,8 +40,7 @@ def plan_of(run):
 
 def test_estimate_prints_what_the_run_records(tmp_path, small_graph, asked, capsys):
     settings = small_settings("partitions=3")
-    with pipeline.open_run(str(tmp_path / "run"), small_graph.sources) as run:
-        pipeline.prepare(run, small_graph.sources, settings)
+    run = with_graph(tmp_path / "run", small_graph.sources, settings)
     chosen = tmp_path / "settings.yaml"
     chosen.write_text(json.dumps(settings.model_dump(mode="json")))
     tables = vars(small_graph.sources)
@@ -184,8 +183,7 @@ def test_tables_are_planned_for_gpus_that_are_there_or_set(small_graph):
 
 def test_a_damaged_plan_is_found_and_made_again(tmp_path, small_graph):
     sources, settings = small_graph.sources, small_settings()
-    with pipeline.open_run(str(tmp_path / "run"), sources) as run:
-        pipeline.prepare(run, sources, settings)
+    run = with_graph(tmp_path / "run", sources, settings)
     path = tmp_path / "run" / PLAN
     path.write_text(path.read_text().replace('"nodes": 600', '"nodes": 601'))
     assert [found.path for found in verify(run.location)] == [str(path)]

@@ -67,6 +67,11 @@ def make_communities(*members: list[int] | NDArray[np.integer]) -> Communities:
     return Communities(offsets, np.concatenate([np.empty(0, np.int64), *flat]))
 
 
+def members_of(batch: Communities, s: int) -> NDArray[np.integer]:
+    """Members of one community."""
+    return batch.members[batch.offsets[s] : batch.offsets[s + 1]]
+
+
 def reference_of(prior: NDArray[np.float64] | list[float]) -> Reference:
     """A reference without labelled nodes."""
     nobody = np.empty((0, len(prior)), np.float32), np.empty(0, np.int32)

@@ -14,6 +14,7 @@ from tests.quantify.samples import (
     labelled_reference,
     make_communities,
     make_nodes,
+    members_of,
     reference_of,
 )
 from xnq_dist.core.quantifiers import record_of, records
@@ -88,7 +89,7 @@ def slow_spread(made, block, nodes, shifted, first):
 def test_spread_is_that_of_each_resample_alone(name):
     n_classes = 2 if record_of(name).two_classes else 3
     nodes, batch, reference = world(n_classes)
-    some = [batch.members[batch.offsets[s] : batch.offsets[s + 1]] for s in range(4)]
+    some = [members_of(batch, s) for s in range(4)]
     block = make_communities(*some, [])
     nodes = dataclasses.replace(nodes, labels=np.full(len(nodes.labels), -1, np.int32))
     settings = settings_of(12)
@@ -179,7 +180,7 @@ def test_calibration_moves_as_far_as_labels_leave_it_open(known):
         found = fit_calibration("bcts", np.log(rows), codes)
         refits.append([np.log(found.slope[0]), found.offset[1]])
         if seed < 4:
-            made = make_replicates(labelled_reference(rows, codes), known, 50, seed)
+            made = make_replicates(labelled_reference(rows, codes), 50, seed)
             moved.append(
                 np.var(
                     [[np.log(g.slope), g.offset[1] - g.offset[0]] for g in made], axis=0
@@ -198,7 +199,7 @@ def test_prior_of_a_replicate_moves_with_its_offset():
     p = rng.beta(2, 3, 400)
     codes = (rng.random(400) < p).astype(np.int32)
     reference = labelled_reference(np.stack([1 - p, p], axis=1), codes)
-    made = make_replicates(reference, 400, 50, 0)
+    made = make_replicates(reference, 50, 0)
     log_odds = [np.log(g.reference.prior[1] / g.reference.prior[0]) for g in made]
     offsets = [g.offset[1] - g.offset[0] for g in made]
     assert np.corrcoef(log_odds, offsets)[0, 1] > 0.6

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from tests.quantify.samples import members_of
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InputError
 from xnq_dist.graph.ids import NodeIds
@@ -38,7 +39,7 @@ def collect(found, memberships=1 << 20):
     names = found.names.to_pylist()
     for first, batch in sets.community_batches(found.sorter.chunks(), memberships):
         for s in range(len(batch)):
-            members = batch.members[batch.offsets[s] : batch.offsets[s + 1]]
+            members = members_of(batch, s)
             result[names[first + s]] = members.tolist()
     return result
 
@@ -126,12 +127,12 @@ def column_of(folder, table, column="club", nodes=INTEGERS):
     opened = open_table(folder / "nodes.parquet", "node table")
     settings = load_settings()
     found = sets.from_column(opened, column, nodes, settings, folder)
-    return collect(found), found.without
+    return collect(found)
 
 
 def test_nodes_without_a_value_are_in_no_community(tmp_path):
     table = pa.table({"node_id": [40, 10, 30, 20], "club": ["x", None, "x", "w"]})
-    assert column_of(tmp_path, table) == ({"w": [1], "x": [2, 3]}, 1)
+    assert column_of(tmp_path, table) == {"w": [1], "x": [2, 3]}
 
 
 def test_a_column_without_values_or_missing_is_explained(tmp_path):
@@ -176,6 +177,6 @@ def test_batches_keep_every_community_complete(
         sizes = np.diff(batch.offsets)
         assert sizes[:-1].sum() < memberships
         for s in range(len(batch)):
-            members = batch.members[batch.offsets[s] : batch.offsets[s + 1]]
+            members = members_of(batch, s)
             found[first + s] = members.tolist()
     assert found == whole

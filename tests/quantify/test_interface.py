@@ -11,7 +11,7 @@ import pytest
 from tests.quantify.samples import make_communities, make_nodes
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.quantifiers import records
-from xnq_dist.quantify.interface import Estimates, combine
+from xnq_dist.quantify.interface import STUCK, Estimates, combine
 from xnq_dist.quantify.registry import make_quantifier
 
 NODES = make_nodes(np.full((6, 3), 1 / 3), np.array([0, 0, 2, -1, -1, -1]))
@@ -22,7 +22,7 @@ def answer(members, q, labelled):
     size = len(members)
     estimates = Estimates(
         np.tile(np.asarray(q, np.float64), (size, 1)),
-        np.zeros(size, np.bool_),
+        np.arange(size) > 0,
     )
     return combine(batch, NODES, estimates, labelled)
 
@@ -37,7 +37,7 @@ def test_known_labels_are_counted_exactly_or_left_out(labelled, expected):
     counts = (found.n_nodes[0], found.n_labelled[0], found.n_estimated[0])
     assert counts == (5, 3, 2)
     assert not found.converged[0]
-    assert found.notes.tolist() == [""]
+    assert found.notes.tolist() == [STUCK]
 
 
 def test_fully_labelled_communities_are_counted():

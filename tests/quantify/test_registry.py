@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 import pytest
 
@@ -12,13 +10,16 @@ from tests.quantify.test_stage import answered, draw_memberships, of
 from tests.report.fake_run import prevalence_table
 from tests.report.test_page import made as made_page
 from tests.report.test_page import read
+from tests.test_extending import ADDED, add
 from xnq_dist.app.settings_help import settings_help
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InputError, SettingsError
-from xnq_dist.core.quantifiers import Record, record_of, records
+from xnq_dist.core.quantifiers import QUANTIFIERS, Record, record_of, records
 from xnq_dist.core.settings import Settings
 from xnq_dist.evaluation.scoring import quantifiers_for
 from xnq_dist.quantify.stage import quantify
+
+__all__ = ["add"]
 
 MODULE = '''
 """Half of SLD's answer and half of the mean posterior's."""
@@ -44,24 +45,17 @@ def make(name, settings):
 
 
 @pytest.fixture
-def halfway(tmp_path, monkeypatch):
+def halfway(add):
     """A quantifier in a folder of its own."""
-    folder = tmp_path / "more_quantifiers"
-    folder.mkdir()
-    (folder / "__init__.py").write_text('"""More."""\n')
-    (folder / "halfway.py").write_text(MODULE)
-    monkeypatch.syspath_prepend(str(tmp_path))
     record = Record(
         name="halfway",
         title="HalfWay",
         text="Halfway between SLD and the mean posterior.",
         two_classes=True,
-        module="more_quantifiers.halfway",
+        module=ADDED,
     )
-    monkeypatch.setitem(records(), record.name, record)
-    yield "halfway"
-    for name in [name for name in sys.modules if name.startswith(folder.name)]:
-        del sys.modules[name]
+    add(QUANTIFIERS, record, MODULE)
+    return "halfway"
 
 
 def test_a_new_module_is_known_to_settings_and_help(halfway):

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.conftest import small_settings, write_graph
+from tests.conftest import small_settings, with_graph, write_graph
+from tests.readout.test_plus import to_posteriors
 from xnq_dist import pipeline
 from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.graph.layout import load_labels
@@ -181,12 +182,8 @@ def test_weights_reach_posteriors_prior_and_totals(weighted, thread_client):
             ]
         )
         settings = small_settings(*chosen)
-        with pipeline.open_run(str(folder / name), sources) as run:
-            pipeline.prepare(run, sources, settings)
-            pipeline.embed(run, settings, thread_client)
-            pipeline.fit_readout(run, settings, thread_client)
-            pipeline.posteriors(run, settings, thread_client)
-            made = pipeline.quantify(run, sources, settings, thread_client)
+        run = to_posteriors(folder / name, sources, settings, thread_client)
+        made = pipeline.quantify(run, sources, settings, thread_client)
         stage = run.stage("labels")
         weights = load_labels(stage, stage.manifest()).weights
         if name == "plain":
@@ -212,20 +209,14 @@ def test_a_wrong_weight_is_named_with_its_column_and_row(weighted, wrong):
     path = write(pa.array(values, pa.float64()), "wrong.parquet")
     sources = dataclasses.replace(graph.sources, nodes=path)
     message = f"column 'w' holds .* in row {row + 1} of .*must be finite and above 0"
-    with (
-        pipeline.open_run(str(folder / "wrong"), sources) as run,
-        pytest.raises(InputError, match=message),
-    ):
-        pipeline.prepare(run, sources, small_settings(*WEIGHTED))
+    with pytest.raises(InputError, match=message):
+        with_graph(folder / "wrong", sources, small_settings(*WEIGHTED))
 
 
 def test_a_missing_column_of_weights_is_named(weighted):
     folder, graph, *_ = weighted
-    with (
-        pipeline.open_run(str(folder / "missing"), graph.sources) as run,
-        pytest.raises(InputError, match=r"columns\.label_weight"),
-    ):
-        pipeline.prepare(run, graph.sources, small_settings(*WEIGHTED))
+    with pytest.raises(InputError, match=r"columns\.label_weight"):
+        with_graph(folder / "missing", graph.sources, small_settings(*WEIGHTED))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.special import log_softmax
 
-from tests.conftest import published_values, small_settings, write_graph
+from tests.conftest import published_values, small_settings, with_graph, write_graph
 from tests.readout.samples import graph_with_scores
 from tests.test_pipeline import posteriors, whole_line
 from xnq_dist import pipeline
@@ -52,17 +52,11 @@ def run(tmp_path_factory, graph, thread_client):
 
 def to_posteriors(out, sources, settings, client) -> RunDirectory:
     """The pipeline without communities and report."""
-    with pipeline.open_run(str(out), sources) as run:
-        pipeline.prepare(run, sources, settings)
-        pipeline.embed(run, settings, client)
-        pipeline.fit_readout(run, settings, client)
-        pipeline.posteriors(run, settings, client)
+    run = with_graph(out, sources, settings)
+    pipeline.embed(run, settings, client)
+    pipeline.fit_readout(run, settings, client)
+    pipeline.posteriors(run, settings, client)
     return run
-
-
-def attempts(run: RunDirectory) -> dict[str, str]:
-    names = ("graph", "embeddings", "readout", "posteriors")
-    return {name: run.stage(name).manifest().attempt for name in names}
 
 
 def saved(run: RunDirectory) -> SavedPlus:
@@ -184,9 +178,8 @@ def test_an_undirected_graph_has_a_spectrum(tmp_path, graph, thread_client):
     found = {}
     for count in (1, 3):
         settings = small_settings(*PLUS, f"partitions={count}", "input.directed=false")
-        with pipeline.open_run(str(tmp_path / str(count)), graph.sources) as made:
-            pipeline.prepare(made, graph.sources, settings)
-            pipeline.embed(made, settings, thread_client)
+        made = with_graph(tmp_path / str(count), graph.sources, settings)
+        pipeline.embed(made, settings, thread_client)
         stage = made.stage("embeddings")
         manifest = stage.manifest()
         rows = [
@@ -219,9 +212,8 @@ def run_with_scores(tmp_path_factory, thread_client):
     """Embeddings of a graph with scores of another model."""
     sources = graph_with_scores(tmp_path_factory.mktemp("scores"))
     settings = small_settings(*PLUS, "partitions=1", *SCORES)
-    with pipeline.open_run(str(tmp_path_factory.mktemp("run")), sources) as run:
-        pipeline.prepare(run, sources, settings)
-        pipeline.embed(run, settings, thread_client)
+    run = with_graph(tmp_path_factory.mktemp("run"), sources, settings)
+    pipeline.embed(run, settings, thread_client)
     return run
 
 
@@ -323,22 +315,6 @@ def test_scores_for_evaluation_are_those_of_the_run(tmp_path, run, thread_client
     np.testing.assert_allclose(again, expected, atol=1e-5)
     for name, manifest in before.items():
         assert run.stage(name).manifest() == manifest
-
-
-@pytest.mark.usefixtures("no_trees")
-def test_switching_the_method_redoes_what_depends_on_it(tmp_path, graph, thread_client):
-    scales = ("reservoir.recurrent_scale=[1, 3]", "partitions=2")
-    plain, both = small_settings(*scales), small_settings(*PLUS, *scales)
-
-    def redo(settings) -> dict[str, str]:
-        return attempts(to_posteriors(tmp_path, graph.sources, settings, thread_client))
-
-    first, second = redo(plain), redo(both)
-    changed = {name for name in first if first[name] != second[name]}
-    assert changed == {"embeddings", "readout", "posteriors"}
-    third = redo(small_settings(*PLUS, *scales, "readout.folds=4"))
-    changed = {name for name in first if second[name] != third[name]}
-    assert changed == {"readout", "posteriors"}
 
 
 def test_more_classes_roles_and_isolated_nodes(tmp_path, thread_client):

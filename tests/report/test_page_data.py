@@ -58,7 +58,8 @@ def test_decoded_data_are_the_view(
     assert data["classes"][0]["name"] == view.classes[-1]
     for one in data["classes"]:
         c = view.classes.index(one["name"])
-        for name, values in zip(("p", "lower", "upper"), view.estimates(), strict=True):
+        ends = {"p": view.prevalence, "lower": view.lower, "upper": view.upper}
+        for name, values in ends.items():
             steps, expected = np.array(one[name], float), values[order, c]
             known = ~np.isnan(steps)
             assert np.array_equal(known, ~np.isnan(expected))

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from xnq_dist.core.products import product
+from xnq_dist.graph.halo import Partition
 from xnq_dist.reservoir.kernels import TANH_CLIP, TANH_DENOMINATOR, TANH_NUMERATOR
 from xnq_dist.reservoir.weights import (
     Recurrent,
@@ -15,7 +16,7 @@ from xnq_dist.reservoir.weights import (
     recurrent_factor,
 )
 
-__all__ = ["dense", "draw", "embed_reference", "rational_tanh"]
+__all__ = ["dense", "draw", "embed_reference", "one_partition", "rational_tanh"]
 
 
 def draw(
@@ -30,6 +31,25 @@ def draw(
     """Weights of one reservoir on a graph of spectral radius `rho`."""
     factor = recurrent_factor(seed, units, matrix, recurrent_scale / rho)
     return Reservoir(seed, units, matrix, factor, input_scale).draw(features)
+
+
+def one_partition(
+    indptr: NDArray[np.integer],
+    indices: NDArray[np.integer],
+    weights: NDArray[np.float32] | None = None,
+) -> Partition:
+    """A graph in CSR form as one partition, without a halo."""
+    none = np.empty(0, np.int64)
+    return Partition(
+        number=0,
+        indptr=indptr.astype(np.int64),
+        indices=indices.astype(np.int32),
+        weights=weights,
+        halo=none,
+        halo_offsets=np.zeros(2, np.int64),
+        send_rows=none.astype(np.int32),
+        send_offsets=np.zeros(2, np.int64),
+    )
 
 
 def dense(recurrent: Recurrent) -> NDArray[np.float64]:

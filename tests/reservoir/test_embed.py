@@ -6,17 +6,23 @@ import gc
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from tests.conftest import SmallGraph, small_settings, write_graph
+from tests.conftest import (
+    SmallGraph,
+    own_cluster,
+    rest_in,
+    small_settings,
+    wait_until,
+    with_graph,
+    write_graph,
+)
 from tests.reservoir.reference import draw, embed_reference
 from xnq_dist import pipeline
-from xnq_dist.core import cluster
 from xnq_dist.core.errors import DoesNotFitError, StageError
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.layout import read_adjacency
@@ -44,10 +50,8 @@ def embeddings(run: RunDirectory) -> np.ndarray:
 
 
 def embed(folder: Path, graph: SmallGraph, client, *overrides: str) -> RunDirectory:
-    run = RunDirectory(folder)
-    run.folder.create()
     settings = small_settings(*overrides)
-    pipeline.prepare(run, graph.sources, settings)
+    run = with_graph(folder, graph.sources, settings)
     pipeline.embed(run, settings, client)
     return run
 
@@ -98,47 +102,34 @@ def test_same_bits_with_weights_and_one_worker(tmp_path, client):
     graph = write_graph(tmp_path / "input", weighted=True)
     two = embeddings(embed(tmp_path / "two", graph, client, "partitions=5"))
     one_worker = small_settings("cluster.workers=1", "cluster.threads=2").cluster
-    with (
-        cluster.open_cluster(one_worker) as connection,
-        cluster.connect(connection) as other,
-    ):
+    with own_cluster(one_worker) as other:
         one = embeddings(embed(tmp_path / "one", graph, other, "partitions=3"))
     np.testing.assert_array_equal(one, two)
 
 
-def kill_a_worker_when(client, condition, done: threading.Event) -> threading.Thread:
-    """SIGKILL one worker process as soon as the condition holds."""
-    pids = list(client.run(os.getpid).values())
-
-    def work():
-        end = time.monotonic() + 60
-        while time.monotonic() < end:
-            if condition():
-                os.kill(pids[0], signal.SIGKILL)
-                done.set()
-                return
-            time.sleep(0.02)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    return thread
-
-
 @pytest.mark.filterwarnings("ignore::UserWarning:distributed.*")
-def test_killed_worker_changes_nothing_in_the_answer(tmp_path, small_graph, client):
-    overrides = ("partitions=4", "reservoir.supersteps=40", "checkpoint.every=8")
+@pytest.mark.parametrize("workers", rest_in("faults", (2, 1), 2))
+def test_killed_worker_changes_nothing_in_the_answer(
+    workers, tmp_path, small_graph, client
+):
+    """A single one is started again, and takes up the checkpoint."""
+    overrides = ("partitions=4", "reservoir.supersteps=60", "checkpoint.every=8")
     expected = embeddings(embed(tmp_path / "calm", small_graph, client, *overrides))
-    with (
-        cluster.open_cluster(small_settings().cluster) as connection,
-        cluster.connect(connection) as other,
-    ):
-        killed = threading.Event()
-        folder = tmp_path / "killed"
+    settings = small_settings("cluster.kind=local", f"cluster.workers={workers}")
+    folder, killed = tmp_path / "killed", []
+    with own_cluster(settings.cluster) as other:
+        (pid, *_) = other.run(os.getpid).values()
         whole = folder / "checkpoints" / "step-00008" / "_manifest.json"
-        thread = kill_a_worker_when(other, whole.exists, killed)
+
+        def kill():
+            wait_until(whole.exists, 60, 0.02)
+            killed.append(os.kill(pid, signal.SIGKILL))
+
+        thread = threading.Thread(target=kill)
+        thread.start()
         run = embed(folder, small_graph, other, *overrides)
         thread.join()
-    assert killed.is_set()
+    assert killed
     np.testing.assert_array_equal(embeddings(run), expected)
     assert not (folder / "checkpoints").exists()
 
@@ -156,10 +147,8 @@ def test_resumes_from_the_last_checkpoint_and_not_from_the_start(
         if what == "supersteps" and done > 8:
             raise StopError
 
-    run = RunDirectory(tmp_path / "cut")
-    run.folder.create()
     settings = small_settings(*overrides)
-    pipeline.prepare(run, small_graph.sources, settings)
+    run = with_graph(tmp_path / "cut", small_graph.sources, settings)
     with pytest.raises(StopError):
         pipeline.embed(run, settings, client, stop_after_eight)
     assert (tmp_path / "cut/checkpoints/step-00008/_manifest.json").exists()
@@ -239,10 +228,7 @@ def test_workers_release_the_states_of_a_finished_run(tmp_path, small_graph, cli
     gc.disable()  # objects in reference cycles are alive from here on
     try:
         embed(tmp_path / "a", small_graph, client)
-        end = time.monotonic() + 30
-        while any(client.run(_keys).values()) and time.monotonic() < end:
-            time.sleep(0.02)
-        assert not any(client.run(_keys).values())
+        wait_until(lambda: not any(client.run(_keys).values()), 30, 0.02)
     finally:
         gc.enable()
 

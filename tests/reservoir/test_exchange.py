@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import struct
-import threading
 import time
 from operator import attrgetter
 
@@ -14,11 +13,11 @@ import numpy as np
 import psutil
 import pytest
 
-from tests.conftest import small_settings, write_graph
-from tests.reservoir.test_embed import embed, embeddings, kill_a_worker_when
+from tests.conftest import small_settings, wait_until, with_graph, write_graph
+from tests.reservoir.test_embed import embed, embeddings
+from tests.reservoir.test_volume import rows_sent
 from xnq_dist import pipeline
 from xnq_dist.core import cluster
-from xnq_dist.core.store import RunDirectory
 from xnq_dist.core.waiting import Heartbeats
 from xnq_dist.reservoir import embed as driver
 from xnq_dist.reservoir.exchange import Exchange
@@ -45,9 +44,8 @@ def begun(client, folder, graph, *overrides, timeout=20.0) -> Exchange:
     """A begun exchange over 4 random partitions, most rows on the boundary."""
     cut = ("partitions=4", "partitioner=random", "reservoir.supersteps=30")
     settings = small_settings(*cut, *overrides)
-    run = RunDirectory(folder)
-    run.folder.create()
-    manifest = pipeline.prepare(run, graph.sources, settings)
+    run = with_graph(folder, graph.sources, settings)
+    manifest = run.complete("graph")
     spec = driver.reservoir_spec(settings, manifest.facts, 2.0, 0.5)
     beats = Heartbeats(client, timeout)
     exchange = Exchange(client, run.stage("graph"), manifest, beats)
@@ -66,8 +64,8 @@ def test_bytes_on_the_wire_are_the_plans(tmp_path, client):
     exchange.advance(6)
     exchange.apply(_nothing)
     moved = received_bytes(client) - before
-    routes = exchange._start(attrgetter("routes.rows_sent"))
-    planned = 6 * sum(client.gather(routes)) * 200 * 4
+    sends = client.gather(exchange._start(attrgetter("routes.sends")))
+    planned = 6 * sum(map(rows_sent, sends)) * 200 * 4
     assert planned > 10_000_000
     assert moved == pytest.approx(planned, rel=0.05)
 
@@ -77,10 +75,8 @@ def test_clients_bytes_are_independent_of_the_states(tmp_path, cluster_connectio
     graph = write_graph(tmp_path / "input", nodes=4000, edges=12000)
     moved = []
     for dim in (16, 512):
-        run = RunDirectory(tmp_path / str(dim))
-        run.folder.create()
         settings = small_settings(f"reservoir.dim={dim}", "partitions=4")
-        pipeline.prepare(run, graph.sources, settings)
+        run = with_graph(tmp_path / str(dim), graph.sources, settings)
         with cluster.connect(cluster_connection) as client:
             ports = {port_of(cluster_connection.address)}
             before = _received(ports)
@@ -124,9 +120,9 @@ def test_a_released_task_stops_waiting(tmp_path, weighted, client):
     worker = sorted(exchange._objects)[0]
     # Alone it never gets the other worker's blocks.
     alone = exchange._submit(worker, advance_worker, exchange._objects[worker], 1, 5)
-    assert until(lambda: sum(client.run(_busy).values()) == 1)
+    wait_until(lambda: sum(client.run(_busy).values()) == 1, 20)
     del alone
-    assert until(lambda: sum(client.run(_busy).values()) == 0)
+    wait_until(lambda: sum(client.run(_busy).values()) == 0, 20)
     exchange.close()
 
 
@@ -146,7 +142,7 @@ def test_a_released_task_stops_asking_a_worker_that_hangs(tmp_path, weighted):
             alone = exchange._submit(alive, advance_worker, kept, 1, 5)
             time.sleep(2 * POLL)  # it asks by now
             del alone
-            assert until(lambda: not other.run(_busy, workers=[alive])[alive])
+            wait_until(lambda: not other.run(_busy, workers=[alive])[alive], 20)
         finally:
             os.kill(pid, signal.SIGCONT)
 
@@ -184,7 +180,7 @@ def test_a_broken_connection_ends_the_wait(tmp_path, weighted, client):
     finally:
         client.run(_mend_connections)
     exchange.close()
-    assert until(lambda: sum(client.run(_busy).values()) == 0)
+    wait_until(lambda: sum(client.run(_busy).values()) == 0, 20)
 
 
 def _break_connections(dask_worker):
@@ -199,15 +195,6 @@ def _break_connections(dask_worker):
 def _mend_connections(dask_worker):
     receiver = dask_worker.plugins[Receiver.name]
     dask_worker.handlers["xnq_blocks"] = receiver.xnq_blocks
-
-
-def until(condition, seconds: float = 20.0) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.05)
-    return False
 
 
 @pytest.mark.slow
@@ -251,7 +238,7 @@ def test_a_fault_on_one_worker_ends_the_wait_of_the_other(tmp_path, weighted, cl
     with pytest.raises((AttributeError, TypeError), match="NoneType"):
         exchange.advance(4)
     exchange.close()
-    assert until(lambda: sum(client.run(_busy).values()) == 0)
+    wait_until(lambda: sum(client.run(_busy).values()) == 0, 20)
 
 
 def _break(kept):
@@ -268,23 +255,3 @@ def test_states_stay_on_their_worker(tmp_path, weighted, client):
 
 def _pickled(kept):
     return kept.__reduce__()
-
-
-@pytest.mark.faults
-def test_a_restarted_single_worker_takes_up_its_checkpoint(tmp_path, weighted):
-    """One worker, killed: the restarted one takes its checkpoint up."""
-    settings = small_settings("cluster.kind=local", "cluster.workers=1")
-    overrides = ("partitions=2", "reservoir.supersteps=60", "checkpoint.every=8")
-    with (
-        cluster.open_cluster(settings.cluster) as connection,
-        cluster.connect(connection) as other,
-    ):
-        expected = embeddings(embed(tmp_path / "calm", weighted, other, *overrides))
-        killed = threading.Event()
-        folder = tmp_path / "killed"
-        whole = folder / "checkpoints" / "step-00008" / "_manifest.json"
-        thread = kill_a_worker_when(other, whole.exists, killed)
-        run = embed(folder, weighted, other, *overrides)
-        thread.join()
-    assert killed.is_set()
-    np.testing.assert_array_equal(embeddings(run), expected)

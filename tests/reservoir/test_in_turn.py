@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import SmallGraph, small_settings, write_graph
+from tests.conftest import SmallGraph, flip, small_settings, with_graph, write_graph
 from tests.reservoir.test_embed import embeddings
 from xnq_dist import pipeline
 from xnq_dist.core.errors import DamagedError, DoesNotFitError
 from xnq_dist.core.need import RunSize
-from xnq_dist.core.store import RunDirectory, repaired
+from xnq_dist.core.store import repaired
 from xnq_dist.plan import Workers, add_up
 from xnq_dist.reservoir import needs
 from xnq_dist.reservoir.sizes import size_on
@@ -33,11 +33,8 @@ def weighted(tmp_path_factory) -> SmallGraph:
 
 
 def prepared(folder: Path, graph: SmallGraph, *overrides: str):
-    run = RunDirectory(folder)
-    run.folder.create()
     settings = small_settings(*SCALES, *overrides)
-    pipeline.prepare(run, graph.sources, settings)
-    return run, settings
+    return with_graph(folder, graph.sources, settings), settings
 
 
 def size_here(run, settings, client) -> RunSize:
@@ -123,10 +120,7 @@ def test_a_damaged_reservoir_alone_is_run_again(
 
     def damage(what, done, total):
         if (what, done) == ("supersteps, reservoir 3 of 3", 8):
-            path = next(damaged.glob("state-00001*"))
-            there = bytearray(path.read_bytes())
-            there[-5] ^= 1
-            path.write_bytes(there)
+            flip(next(damaged.glob("state-00001*")), -5)
 
     with pytest.raises(DamagedError):
         pipeline.embed(run, settings, thread_client, damage)

@@ -7,16 +7,14 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.conftest import SmallGraph, small_settings, write_graph
+from tests.conftest import SmallGraph, small_settings, with_graph, write_graph
 from tests.reservoir.test_embed import embed, embeddings
 from xnq_dist import pipeline
 from xnq_dist.core import cluster
-from xnq_dist.core.store import RunDirectory
 from xnq_dist.reservoir.exchange import Exchange
 
 OVERRIDES = ("partitions=3", "reservoir.supersteps=60", "checkpoint.every=25")
@@ -39,13 +37,6 @@ def handler() -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, end)
     yield
     signal.signal(signal.SIGTERM, before)
-
-
-def prepared(folder: Path, graph: SmallGraph) -> RunDirectory:
-    run = RunDirectory(folder)
-    run.folder.create()
-    pipeline.prepare(run, graph.sources, small_settings(*OVERRIDES))
-    return run
 
 
 def interrupted(run, client, monkeypatch, settings, after: int = 25) -> int:
@@ -72,8 +63,8 @@ def test_resumes_after_the_superstep_under_way_at_the_signal(
     tmp_path, weighted, client, monkeypatch
 ):
     expected = embeddings(embed(tmp_path / "whole", weighted, client, *OVERRIDES))
-    run = prepared(tmp_path / "cut", weighted)
     settings = small_settings(*OVERRIDES)
+    run = with_graph(tmp_path / "cut", weighted.sources, settings)
     done = interrupted(run, client, monkeypatch, settings)
     begun: list[int] = []
     pipeline.embed(run, settings, client, lambda _, k, __: begun.append(k))
@@ -88,9 +79,10 @@ def test_resumes_after_the_superstep_under_way_at_the_signal(
 def test_without_grace_or_checkpoints_a_signal_ends_the_run_at_once(
     without, tmp_path, weighted, client, monkeypatch
 ):
-    run = prepared(tmp_path / "run", weighted)
+    settings = small_settings(*OVERRIDES, without)
+    run = with_graph(tmp_path / "run", weighted.sources, settings)
     after = 4 if "every" in without else 25
-    interrupted(run, client, monkeypatch, small_settings(*OVERRIDES, without), after)
+    interrupted(run, client, monkeypatch, settings, after)
     kept = sorted(path.name for path in tmp_path.glob("run/checkpoints/step-*"))
     assert kept == ([] if "every" in without else ["step-00025"])
 
@@ -101,8 +93,8 @@ def test_a_hung_worker_delays_the_end_by_no_more_than_the_grace(
     tmp_path, weighted, monkeypatch, caplog
 ):
     caplog.set_level(logging.INFO, "xnq_dist")
-    run = prepared(tmp_path / "run", weighted)
     settings = small_settings(*OVERRIDES, "checkpoint.grace=3")
+    run = with_graph(tmp_path / "run", weighted.sources, settings)
     with (
         cluster.open_cluster(settings.cluster) as connection,
         cluster.connect(connection) as other,

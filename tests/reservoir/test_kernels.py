@@ -7,9 +7,12 @@ import pytest
 from scipy.sparse import csr_array
 
 from tests.reservoir import reference
-from tests.reservoir.reference import embed_reference, rational_tanh
+from tests.reservoir.reference import (
+    embed_reference,
+    one_partition,
+    rational_tanh,
+)
 from xnq_dist.core.products import product
-from xnq_dist.graph.halo import Partition
 from xnq_dist.reservoir import kernels
 from xnq_dist.reservoir.drive import FeatureDrive
 from xnq_dist.reservoir.superstep import OnHost
@@ -25,16 +28,8 @@ def whole_partition(nodes=300, edges=1500, weighted=False):
     ones = np.ones(len(pairs), np.float32) if data is None else data
     matrix = csr_array((ones, (pairs[:, 0], pairs[:, 1])), shape=(nodes, nodes))
     matrix.sort_indices()
-    part = Partition(
-        number=0,
-        indptr=matrix.indptr.astype(np.int64),
-        indices=matrix.indices.astype(np.int32),
-        weights=matrix.data if weighted else None,
-        halo=np.empty(0, np.int64),
-        halo_offsets=np.zeros(2, np.int64),
-        send_rows=np.empty(0, np.int32),
-        send_offsets=np.zeros(2, np.int64),
-    )
+    weights = matrix.data if weighted else None
+    part = one_partition(matrix.indptr, matrix.indices, weights)
     return part, matrix
 
 
@@ -75,8 +70,6 @@ def drive_from_features(features, weights):
     [
         ("dense", 18, 5, False, stored_drive, "float32"),
         ("dense", 18, 5, True, drive_from_features, "float16"),
-        ("ring", 18, 5, True, stored_drive, "float32"),
-        ("ring", 18, 5, False, drive_from_features, "float16"),
         ("sparse", 7, 4, True, stored_drive, "float32"),
         ("sparse", 20, 1, False, drive_from_features, "float32"),
         ("sparse", 20, 20, True, drive_from_features, "float16"),
@@ -134,17 +127,3 @@ def test_states_are_narrowed_as_numpy_does():
     out = np.empty(values.shape, np.uint16)
     kernels.narrow(values, out)
     np.testing.assert_array_equal(out.view(np.float16), values.astype(np.float16))
-
-
-@pytest.mark.parametrize(
-    ("matrix", "dim"), [("dense", 24), ("sparse", 15), ("sparse", 37)]
-)
-def test_states_too_large_for_a_cache_have_the_same_bits(matrix, dim, monkeypatch):
-    part, _ = whole_partition(700, 3000, weighted=False)
-    recurrent = draw(matrix, dim).recurrent
-    states, drive = np.tanh(RNG.standard_normal((2, 700, dim))).astype(np.float32)
-    found = []
-    for least in (2**28, 1):
-        monkeypatch.setattr("xnq_dist.reservoir.superstep.STREAMED", least)
-        found.append(after(part, states, drive, recurrent, threads=1))
-    np.testing.assert_array_equal(*found)

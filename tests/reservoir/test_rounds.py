@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import small_settings, write_graph
-from xnq_dist import pipeline
+from tests.conftest import small_settings, with_graph, write_graph
 from xnq_dist.core.store import Manifest, RunDirectory, Stage
 from xnq_dist.graph.layout import load_nodes, read_adjacency
 from xnq_dist.reservoir.propagation import load_values, propagate
@@ -59,10 +58,9 @@ def seeds(index: np.ndarray) -> np.ndarray:
 
 
 def prepared(folder: Path, graph, partitions: int) -> tuple[RunDirectory, Manifest]:
-    run = RunDirectory(folder)
-    run.folder.create()
     settings = small_settings(f"partitions={partitions}", "partitioner=random")
-    return run, pipeline.prepare(run, graph.sources, settings)
+    run = with_graph(folder, graph.sources, settings)
+    return run, run.complete("graph")
 
 
 def propagated(run, manifest, client, keep, step=None, **options):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.conftest import small_settings, write_graph
-from xnq_dist import pipeline
+from tests.conftest import small_settings, with_graph, write_graph
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.need import GraphSize, RunSize, Workers
 from xnq_dist.core.store import Stage
@@ -15,7 +14,6 @@ from xnq_dist.reservoir.needs import needs
 from xnq_dist.reservoir.spectrum import EXTRA, SPARE, SPECTRUM, walk_step
 from xnq_dist.reservoir.volume import (
     WORKER,
-    Volume,
     max_volume,
     memory_need,
 )
@@ -27,8 +25,7 @@ VECTORS = SPECTRUM + SPARE + EXTRA
 def graph(tmp_path_factory):
     made = write_graph(tmp_path_factory.mktemp("input"), nodes=400, edges=1600)
     settings = small_settings("input.directed=false", "partitions=3")
-    with pipeline.open_run(str(tmp_path_factory.mktemp("run")), made.sources) as run:
-        pipeline.prepare(run, made.sources, settings)
+    run = with_graph(tmp_path_factory.mktemp("run"), made.sources, settings)
     return run.stage("graph")
 
 
@@ -62,11 +59,6 @@ def test_steps_return_means_and_keep_nodes_without_edges():
     np.testing.assert_array_equal(walked[:, -1], weight)
 
 
-def moved(nodes: int, degree: float = 5.0) -> Volume:
-    """Counts of two partitions on two workers."""
-    return max_volume(nodes, int(nodes * degree), 2, 2)
-
-
 def test_the_plan_counts_the_spectrum_where_states_are_small():
     """At d' = 16 the values of its rounds are larger than the states."""
     size = GraphSize(nodes=10**6, edges=10**7, features=16)
@@ -74,6 +66,6 @@ def test_the_plan_counts_the_spectrum_where_states_are_small():
     for method in "xnq+", "xnq":
         small = load_settings(overrides=["reservoir.dim=16", f"method={method}"])
         needed[method] = needs(RunSize.of(size, 2, workers), small).worker
-    moves = moved(10**6, 10)
+    moves = max_volume(10**6, 10**7, 2, 2)
     assert needed["xnq+"] == WORKER + memory_need(moves, VECTORS, 4, 1)
     assert needed["xnq+"] > 2 * needed["xnq"]

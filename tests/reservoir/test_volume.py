@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conftest import small_settings, write_graph
-from xnq_dist import pipeline
+from tests.conftest import small_settings, with_graph, write_graph
 from xnq_dist.core.need import PartitionCounts
-from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.layout import load_partition
 from xnq_dist.plan import Workers, add_up
 from xnq_dist.reservoir.context import place
@@ -16,12 +14,17 @@ from xnq_dist.reservoir.sizes import size_of
 from xnq_dist.reservoir.volume import max_volume, volume
 
 
-def rows_sent(found, offsets, placement) -> int:
+def rows_sent(sends) -> int:
+    """Rows that a worker sends in one superstep, by `Routes.sends`."""
+    return sum(len(rows) for to in sends.values() for rows in to.values())
+
+
+def all_sent(found, offsets, placement) -> int:
     """Worker by worker, what the routes send."""
     rows = 0
     for worker in set(placement):
         mine = {part.number: part for part in found if placement[part.number] == worker}
-        rows += find_routes(mine, offsets, placement).rows_sent
+        rows += rows_sent(find_routes(mine, offsets, placement).sends)
     return rows
 
 
@@ -32,15 +35,14 @@ def rows_sent(found, offsets, placement) -> int:
 def test_planned_rows_are_those_that_move_or_a_bound(tmp_path, count, workers, degree):
     settings = small_settings(f"partitions={count}", "partitioner=random")
     graph = write_graph(tmp_path / "input", 900, int(900 * degree))
-    run = RunDirectory(tmp_path / "run")
-    run.folder.create()
-    manifest = pipeline.prepare(run, graph.sources, settings)
+    run = with_graph(tmp_path / "run", graph.sources, settings)
+    manifest = run.complete("graph")
     stage, facts = run.stage("graph"), manifest.facts
     parts = [load_partition(stage, manifest, number) for number in range(count)]
     size = size_of(manifest, stage)
     counts = size.partition_counts
     placement = place(counts.edges, [str(worker) for worker in range(workers)])
-    sent = rows_sent(parts, facts["offsets"], placement)
+    sent = all_sent(parts, facts["offsets"], placement)
     planned, exact = volume(counts, workers), count <= workers
     assert planned.moved == sent if exact else sent <= planned.moved
     assert planned.picked == max(part.n_halo for part in parts)
@@ -54,8 +56,11 @@ def test_planned_rows_are_those_that_move_or_a_bound(tmp_path, count, workers, d
     found = add_up(size, settings, count, Workers(workers, 1, 2**33))
     assert found.bytes_per_superstep == planned.moved * 24 * 4
     assert found.exchanged_bytes == 5 * found.bytes_per_superstep
-    shown = dict(found.lines())["exchanged a superstep"]
-    assert shown.startswith("at most ") != exact
+    assert not found.halo_is_bound
+    shown, halo = dict(found.lines()), int(counts.halo_sizes.sum())
+    assert shown["exchanged a superstep"].startswith("at most ") != exact
+    assert shown["halo rows"].startswith(f"{halo:,} ")
+    assert found.to_dict()["halo_rows"] == halo
 
 
 def test_rows_held_are_those_under_way():

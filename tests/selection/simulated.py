@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import softmax
 
-from xnq_dist.selection.scored_rows import Place, ScoredRows, log_rates
+from xnq_dist.selection.scored_rows import ScoredRows, log_rates, scores
 
 FOLDS = 5
 
@@ -65,9 +65,16 @@ def rows_of(world: World, labels: np.ndarray) -> ScoredRows:
         other = np.bincount(world.groups, known & ~own)
         reached = (other / size)[world.groups] * world.degree
         rates[:, 0][own] = log_rates(reached, world.degree, known.mean(), 0.8)[own]
-    place = Place((world.groups,), world.degree, rates)
     prior = np.bincount(labels[known], minlength=n_classes) / known.sum()
-    return ScoredRows.of(seen, labels, folds, prior, place)
+    posteriors = scores(seen, prior)
+    return ScoredRows(posteriors, labels, folds, (world.groups,), world.degree, rates)
+
+
+def even_rows(posteriors, labels, groups) -> ScoredRows:
+    """Nodes of one fold and degree, which differ by their groups alone."""
+    n, labels = len(labels), np.asarray(labels, np.int32)
+    folds = np.zeros(n, np.int32)
+    return ScoredRows(posteriors, labels, folds, (groups,), folds, np.zeros((n, 1)))
 
 
 def sizes(rows: ScoredRows) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from scipy.special import log_expit, softmax
 from tests.selection.simulated import draw_world, label, rows_of
 from xnq_dist.selection.model import Terms, contrasts, fit_model, plain_terms
 from xnq_dist.selection.place import place_terms
-from xnq_dist.selection.scored_rows import Place, ScoredRows
+from xnq_dist.selection.scored_rows import ScoredRows
 
 
 def objective(point, rows: ScoredRows, terms: Terms, spread: float | None) -> float:
@@ -40,14 +40,15 @@ def small(n_classes: int, seed: int = 0) -> ScoredRows:
 @pytest.mark.parametrize("spread", [None, 1.0])
 def test_the_fit_is_the_optimum_that_a_general_optimiser_finds(n_classes, spread):
     rows = small(n_classes)
-    terms = place_terms(rows.folds, rows.place, rows.labelled)
+    terms = place_terms(rows)
     few = tuple(factor[:, :6] for factor in terms.factors)
     terms = Terms(terms.dense, terms.precision, few, (0.3,) * len(few))
     found = fit_model(rows, terms, spread)
     assert found.converged
-    own = [found.shift, [found.slope]]
-    own += [contrasts(n_classes).T @ found.bias] if spread else []
-    point = np.concatenate([*own, found.effects])
+    point = found.point
+    if spread:
+        own = point[n_classes + 1 : 2 * n_classes]
+        np.testing.assert_allclose(contrasts(n_classes) @ own, found.bias)
     rest = rows, terms, spread
     assert found.objective == pytest.approx(objective(point, *rest), abs=1e-8)
     best = minimize(
@@ -63,18 +64,12 @@ def test_the_fit_is_the_optimum_that_a_general_optimiser_finds(n_classes, spread
 def test_fits_are_the_same_in_any_order_of_nodes():
     rows = small(3)
     order = np.random.default_rng(2).permutation(len(rows.labels))
-    place = Place(
-        tuple(codes[order] for codes in rows.place.groups),
-        rows.place.degree[order],
-        rows.place.rates[order],
-    )
+    columns = {name: value for name, value in vars(rows).items() if name != "groups"}
+    groups = tuple(codes[order] for codes in rows.groups)
     moved = ScoredRows(
-        rows.posteriors[order], rows.labels[order], rows.folds[order], place
+        groups=groups, **{name: value[order] for name, value in columns.items()}
     )
-    found = [
-        fit_model(r, place_terms(r.folds, r.place, r.labelled), 1.0)
-        for r in (rows, moved)
-    ]
+    found = [fit_model(r, place_terms(r), 1.0) for r in (rows, moved)]
     np.testing.assert_allclose(found[1].bias, found[0].bias, atol=1e-6)
     assert found[1].objective == pytest.approx(found[0].objective, abs=1e-6)
 
@@ -100,7 +95,7 @@ def test_bias_is_zero_for_selection_by_scores():
         world = draw_world(seed, 4000)
         level = np.random.default_rng(seed).normal(0, 1, 25)[world.groups]
         rows = rows_of(world, label(world, np.exp(level)))
-        terms = place_terms(rows.folds, rows.place, rows.labelled)
+        terms = place_terms(rows)
         found = fit_model(rows, terms, 3.0)
         away.append(found.bias[1] / np.sqrt(found.covariance[1, 1]))
     assert np.sqrt(np.mean(np.square(away))) < 2

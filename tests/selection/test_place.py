@@ -7,13 +7,13 @@ import pytest
 from scipy.special import expit
 from scipy.stats import norm
 
-from tests.selection.simulated import draw_world, label, rows_of
+from tests.selection.simulated import draw_world, even_rows, label, rows_of
 from xnq_dist.selection.model import fit_model, plain_terms
 from xnq_dist.selection.place import (
     place_terms,
     uneven,
 )
-from xnq_dist.selection.scored_rows import Place, ScoredRows, sampled
+from xnq_dist.selection.scored_rows import sampled
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.7])
@@ -22,8 +22,8 @@ def test_variance_of_group_effects_is_recovered(spread):
     groups = rng.integers(0, 60, 12_000).astype(np.int32)
     chance = expit(-1.2 + spread * rng.normal(0, 1, 60)[groups])
     labelled = rng.random(len(groups)) < chance
-    folds = np.zeros(len(groups), np.int32)
-    terms = place_terms(folds, Place((groups,)), labelled)
+    scores = np.full((len(groups), 2), 0.5)
+    terms = place_terms(even_rows(scores, labelled - 1, groups))
     assert terms.factors[0].shape == (12_000, 60)
     assert terms.spreads[0] == pytest.approx(spread**2, rel=0.4, abs=0.02)
 
@@ -35,8 +35,7 @@ def test_even_labels_are_a_standard_normal_value(rate):
     values = []
     for _ in range(600):
         labelled = rng.random(3000) < rate
-        (found,) = uneven([groups], labelled, np.full(3000, labelled.mean()))
-        values.append(found.z)
+        values.append(uneven(groups, labelled, np.full(3000, labelled.mean()))[0])
     assert np.mean(values) == pytest.approx(0, abs=0.25)
     assert 0.8 < np.std(values) < 1.2
     assert np.mean(np.array(values) > norm.isf(0.05)) < 0.09
@@ -47,9 +46,9 @@ def test_uneven_labels_are_detected():
     rng = np.random.default_rng(2)
     groups = np.sort(rng.integers(0, 30, 3000)).astype(np.int32)
     labelled = rng.random(3000) < np.where(groups % 2, 0.3, 0.1)
-    (found,) = uneven([groups], labelled, np.full(3000, 0.2))
-    assert found.z > 8
-    assert found.cv2 == pytest.approx(0.25, abs=0.06)
+    z, cv2 = uneven(groups, labelled, np.full(3000, 0.2))
+    assert z > 8
+    assert cv2 == pytest.approx(0.25, abs=0.06)
 
 
 def test_labels_by_class_alone_are_even_over_places():
@@ -60,8 +59,8 @@ def test_labels_by_class_alone_are_even_over_places():
         odds = np.where(world.classes == 1, 5.0, 1.0)
         rows = rows_of(world, label(world, odds))
         found = fit_model(rows, plain_terms(rows.folds), 1.0)
-        (spread,) = uneven(rows.place.groups, rows.labelled, found.rates)
-        high += spread.z > 4 and spread.cv2 > 0.05
+        z, cv2 = uneven(rows.groups[0], rows.labelled, found.rates)
+        high += z > 4 and cv2 > 0.05
     assert high == 0
 
 
@@ -77,11 +76,10 @@ def test_a_sample_of_nodes_is_the_same_for_one_seed_and_bounded():
 
 def test_groups_beyond_the_largest_share_the_level():
     groups = np.repeat(np.arange(600), 3).astype(np.int32)
-    folds = np.zeros(1800, np.int32)
     labelled = np.arange(1800) % 4 == 0
-    terms = place_terms(folds, Place((groups,)), labelled)
+    rows = even_rows(np.full((1800, 2), 0.5), np.where(labelled, 0, -1), groups)
+    terms = place_terms(rows)
     assert terms.factors[0].shape == (1800, 400)
     assert terms.factors[0].sum() == 1200
-    rows = ScoredRows(np.full((1800, 2), 0.5), np.where(labelled, 0, -1), folds)
     rows.labels[:9:4] = 1
     assert fit_model(rows, terms, None).converged

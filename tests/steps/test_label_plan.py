@@ -209,6 +209,20 @@ def simulated(seed: int, budget: int, worst: int = 8):
     }
 
 
+@pytest.mark.parametrize("budget", [30, 100])
+def test_plans_beat_random_labels_on_the_widest_interval(budget):
+    rows = [simulated(seed, budget) for seed in range(60)]
+    mean = {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
+    gain = (mean["before"] - mean["planned"]) / (mean["before"] - mean["random"])
+    assert gain > 1.5, mean
+    better = [row["planned"] < row["random"] for row in rows]
+    assert np.mean(better) >= 0.85, mean
+    assert mean["error planned"] < mean["error random"], mean
+    assert mean["covered"] >= 0.93, mean
+    # Predictions are accurate, except for interval ends at counts of members.
+    assert mean["planned"] == pytest.approx(mean["predicted"], rel=0.15), mean
+
+
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
 def test_a_plan_is_a_table_of_unlabelled_nodes_with_weights(finished, tmp_path, ending):
     made, sets, where = finished

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from xnq_dist.api.frames import Tables, tables_of
 from xnq_dist.api.result import PrevalenceResult
 from xnq_dist.core.config import merged, validate_settings
-from xnq_dist.core.errors import SettingsError, XnqError
+from xnq_dist.core.errors import XnqError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Settings
 from xnq_dist.jobs import run_all
 from xnq_dist.monitor.progress import watching
 
-__all__ = ["estimate_prevalence", "run_tables", "settings_of"]
+__all__ = ["estimate_prevalence", "run_tables", "settings_of", "temporary_folder"]
 
 
 def estimate_prevalence(
@@ -111,18 +112,24 @@ def run_tables(
 ) -> PrevalenceResult:
     """The results for tables; arguments and errors as for `estimate_prevalence`."""
     used = settings_of(settings, tables.implied)
-    folder = tempfile.mkdtemp(prefix="xnq-dist-")
-    try:
-        sources = tables.write(Path(folder, "tables"))
-        run = str(out) if out is not None else str(Path(folder, "run"))
+    with temporary_folder() as folder:
+        sources = tables.write(Path(folder))
+        run = str(out) if out is not None else f"{folder}/run"
         with watching() as watch, watch.shown(progress):
             run_all(sources, run, used, overwrite)
         return PrevalenceResult(run, folder)
+
+
+@contextmanager
+def temporary_folder() -> Iterator[str]:
+    """A folder that is deleted if the block fails; the error does not name it."""
+    folder = tempfile.mkdtemp(prefix="xnq-dist-")
+    try:
+        yield folder
     except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
-        if isinstance(error, XnqError) and error.args:
-            # The folder's name means nothing to the user.
-            error.args = (str(error).replace(f"{folder}/tables/", ""),)
+        if isinstance(error, XnqError):
+            error.args = (str(error).replace(f"{folder}/", ""),)
         raise
 
 
@@ -144,17 +151,9 @@ def settings_of(
     SettingsError
         For unknown settings and values out of range, all in one message.
     """
-    nested: dict[str, Any] = {
-        name: dict(inner) for name, inner in (implied or {}).items()
-    }
+    layers = [implied or {}]
     for key, value in values.items():
-        *sections, name = key.replace("__", ".").split(".")
-        inner = nested
-        for section in sections:
-            inner = inner.setdefault(section, {})
-            if not isinstance(inner, dict):
-                raise SettingsError(
-                    f"settings: {section} and {key} contradict each other"
-                )
-        inner.update(merged({name: inner.get(name)}, {name: value}))
-    return validate_settings(nested)
+        for name in reversed(key.replace("__", ".").split(".")):
+            value = {name: value}
+        layers.append(value)
+    return validate_settings(merged(*layers))

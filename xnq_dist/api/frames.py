@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from scipy import sparse
 
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.settings import ColumnSettings
@@ -50,11 +51,11 @@ class Tables:
 
     def write(self, folder: Path) -> Sources:
         """Write the tables that are in memory to a folder, and name all three."""
-        folder.mkdir(parents=True)
-        nodes = written(self.nodes, folder / "nodes.parquet")
-        edges = written(self.edges, folder / "edges.parquet")
-        members = written(self.memberships, folder / "memberships.parquet")
-        return Sources(str(nodes), str(edges), members)
+        paths = {
+            name: written(getattr(self, name), folder / f"{name}.parquet")
+            for name in ("nodes", "edges", "memberships")
+        }
+        return Sources(**paths)
 
 
 def tables_of(
@@ -73,44 +74,42 @@ def tables_of(
     InputError
         When an object is of no known form, or its parts do not fit together.
     """
-    made = _of_graph(nodes, columns)
-    if made is None and edges is None:
+    graph = _of_graph(nodes, columns)
+    if graph is None and edges is None:
         raise InputError("edges is missing: give a table of edges, or a graph as nodes")
-    if made is not None and edges is not None:
+    if graph is not None and edges is not None:
         raise InputError(f"nodes is {_kind(nodes)}, which has edges: leave edges out")
-    made = made or Tables(_table(nodes, "nodes", NODES), None)
-    table, implied = made.nodes, dict(made.implied)
-    if labels is not None:
-        labels = _by_node(labels, nodes, table, columns, "labels")
-        table = _with(table, columns.label, _labels(labels), "labels")
-    if features is not None:
-        features = _by_node(features, nodes, table, columns, "features")
-        table = _with(table, FEATURES, _vectors(features), "features")
-        implied["columns"] = {"features": FEATURES}
-    if scores is not None:
-        for name, values in scores.items() if hasattr(scores, "items") else ():
-            values = _by_node(values, nodes, table, columns, "scores")
-            table = _with(table, name, _array(values, "scores"), "scores")
-        names = [scores] if isinstance(scores, str) else list(scores)
-        implied["columns"] = {**implied.get("columns", {}), "scores": names}
-    ids = None
+    graph = graph or Graph(_table(nodes, "nodes", NODES), edges)
+    table, ids = graph.nodes, None
     if not isinstance(table, str) and columns.node_id in table.column_names:
         ids = table[columns.node_id].combine_chunks()
-    if made.edges is not None:
-        edges = made.edges
-    elif is_matrix(edges):
+    labels = graph.labels if labels is None else labels
+    features = graph.features if features is None else features
+    added = [("labels", columns.label, labels), ("features", FEATURES, features)]
+    if hasattr(scores, "items"):
+        added += [("scores", *item) for item in scores.items()]
+    for what, name, values in added:
+        if values is not None:
+            values = _column(_by_node(values, nodes, ids, what), what)
+            _in_order(len(values), ids, what, "row")
+            kept = [each for each in table.column_names if each != name]
+            table = table.select(kept).append_column(name, values)
+    chosen: dict[str, Any] = {} if features is None else {"features": FEATURES}
+    if scores is not None:
+        chosen["scores"] = [scores] if isinstance(scores, str) else list(scores)
+    implied = {"columns": chosen} if chosen else {}
+    edges, directed = graph.edges, graph.directed
+    if is_matrix(edges):
         ids = _in_order(edges.shape[0], ids, "edges", "row")
-        edges, implied["input"] = _of_matrix(edges, ids, columns), {"directed": True}
-    else:
-        edges = _table(edges, "edges", EDGES)
-    if hasattr(memberships, "dtype") and all(map(_is_value, plain(memberships))):
-        memberships = _by_node(memberships, nodes, table, columns, "memberships")
-    _, members = members_of(memberships, ids, columns)
-    return Tables(table, edges, members, implied)
+        edges, directed = _of_matrix(edges, ids, columns), True
+    if directed is not None:
+        implied["input"] = {"directed": directed}
+    _, members = members_of(memberships, ids, columns, nodes)
+    return Tables(table, _table(edges, "edges", EDGES), members, implied)
 
 
 def members_of(
-    memberships: Any, ids: pa.Array | None, columns: ColumnSettings
+    memberships: Any, ids: pa.Array | None, columns: ColumnSettings, graph: Any = None
 ) -> tuple[list[Any] | None, Any]:
     """Names of the communities in their order, and the table of memberships.
 
@@ -122,6 +121,8 @@ def members_of(
         As for `estimate_prevalence`. Communities without names are numbered from 0.
     ids
         Node ids in the order of the nodes; None: not known.
+    graph
+        The nodes as the user gave them, whose index that of `memberships` may be.
 
     Raises
     ------
@@ -134,40 +135,39 @@ def members_of(
         return None, _table(memberships, "memberships", MEMBERS)
     if is_matrix(memberships):
         ids = _in_order(memberships.shape[1], ids, "memberships", "column")
-        names, (rows, places, _) = range(memberships.shape[0]), _entries(memberships)
-        members = {columns.community: rows, columns.member: ids.take(places)}
-        return list(names), pa.table(members)
+        rows, places, _ = _entries(memberships)
+        table = pa.table({columns.community: rows, columns.member: ids.take(places)})
+        return [*range(memberships.shape[0])], table
     if not isinstance(memberships, Iterable):
         raise InputError(f"memberships is {_kind(memberships)}: give {MEMBERS}")
     keys: list[Any] | None = None
+    values = plain(memberships)
     if isinstance(memberships, Mapping):
-        keys, memberships = list(memberships), memberships.values()
-    groups = [plain(group) for group in plain(memberships)]
+        keys, values = [*memberships], memberships.values()
+    groups = [plain(group) for group in values]
     if keys is None and all(map(_is_value, groups)):
+        if hasattr(memberships, "reindex"):
+            groups = _by_node(memberships, graph, ids, "memberships").tolist()
         ids = _in_order(len(groups), ids, "memberships", "community")
         of_node = _array(groups, "memberships")
         table = pa.table({columns.community: of_node, columns.member: ids})
         return None, table.filter(of_node.is_valid())
-    keys = list(range(len(groups))) if keys is None else keys
+    keys = [*range(len(groups))] if keys is None else keys
     for key, group in zip(keys, groups, strict=True):
         if _is_value(group):
             raise InputError(
                 f"memberships has {group!r} for community {key!r}: give a list of node "
                 f"ids; a setting of this section is written memberships__{key}"
             )
-    rows = np.repeat(range(len(keys)), [len(group) for group in groups])
-    nodes = [node for group in groups for node in group]
-    return keys, pa.table(
-        {
-            columns.community: _array(keys, "memberships").take(pa.array(rows)),
-            columns.member: _array(nodes, "memberships"),
-        }
-    )
+    rows = pa.array(np.repeat(range(len(keys)), [len(group) for group in groups]))
+    nodes = _array([node for group in groups for node in group], "memberships")
+    names = _array(keys, "memberships").take(rows)
+    return keys, pa.table({columns.community: names, columns.member: nodes})
 
 
 def is_matrix(value: Any) -> bool:
     """Whether a value is a SciPy sparse matrix or a two-dimensional array."""
-    return _is_sparse(value) or (isinstance(value, np.ndarray) and value.ndim == 2)
+    return sparse.issparse(value) or (isinstance(value, np.ndarray) and value.ndim == 2)
 
 
 def plain(values: Any) -> Any:
@@ -175,8 +175,8 @@ def plain(values: Any) -> Any:
     return values.detach().cpu().numpy() if hasattr(values, "detach") else values
 
 
-def written(table: Any, path: Path) -> str | None:
-    """The path of a table, which is written if it is in memory."""
+def written(table: Any, path: Path) -> Any:
+    """The path of a table, which is written if it is in memory; None for None."""
     if table is None or isinstance(table, str):
         return table
     for name, values in zip(table.column_names, table.columns, strict=True):
@@ -191,23 +191,33 @@ def written(table: Any, path: Path) -> str | None:
     return str(path)
 
 
-def _of_graph(graph: Any, columns: ColumnSettings) -> Tables | None:
-    """The tables of a graph object or an adjacency matrix; None for other objects."""
-    directed = True
+@dataclass(frozen=True)
+class Graph:
+    """The parts of a graph; those that it lacks are None."""
+
+    nodes: Any
+    edges: Any
+    directed: bool | None = None
+    labels: Any = None
+    features: Any = None
+
+
+def _of_graph(graph: Any, columns: ColumnSettings) -> Graph | None:
+    """The parts of a graph object or an adjacency matrix; None for other objects."""
     if hasattr(graph, "edge_index"):
-        nodes, edges = _of_pyg(graph, columns)
-    elif hasattr(graph, "adj") and hasattr(graph, "is_directed"):
-        nodes, edges = _of_networkx(graph, columns)
-        directed = graph.is_directed()
-    elif is_matrix(graph):
-        ids = pa.array(np.arange(graph.shape[0]))
-        nodes, edges = pa.table({columns.node_id: ids}), _of_matrix(graph, ids, columns)
-    else:
-        return None
-    return Tables(nodes, edges, None, {"input": {"directed": directed}})
+        return _of_pyg(graph, columns)
+    if hasattr(graph, "adj") and hasattr(graph, "is_directed"):
+        return _of_networkx(graph, columns)
+    if is_matrix(graph):
+        return Graph(_numbered(graph.shape[0], columns), graph)
+    return None
 
 
-def _of_networkx(graph: Any, columns: ColumnSettings) -> tuple[pa.Table, pa.Table]:
+def _numbered(count: int, columns: ColumnSettings) -> pa.Table:
+    return pa.table({columns.node_id: np.arange(count)})
+
+
+def _of_networkx(graph: Any, columns: ColumnSettings) -> Graph:
     ids = _array(list(graph.nodes), "the nodes of the graph")
     nodes, known = {columns.node_id: ids}, list(graph.nodes.values())
     for key in dict.fromkeys(key for data in known for key in data):
@@ -216,35 +226,28 @@ def _of_networkx(graph: Any, columns: ColumnSettings) -> tuple[pa.Table, pa.Tabl
         except InputError as error:
             log.info("this attribute of the nodes is left out: %s", error)
     ends = list(graph.edges(data=columns.weight or "weight"))
-    edges = {
-        name: pa.array([edge[at] for edge in ends], ids.type)
-        for at, name in enumerate((columns.src, columns.dst))
-    }
-    weights = _array([edge[2] for edge in ends], "the weights of the graph")
+    src, dst, weight = ([edge[at] for edge in ends] for at in range(3))
+    edges = {columns.src: pa.array(src, ids.type), columns.dst: pa.array(dst, ids.type)}
+    weights = _array(weight, "the weights of the graph")
     if columns.weight and weights.null_count < len(weights):
         edges[columns.weight] = weights.fill_null(1)
-    return pa.table(nodes), pa.table(edges)
+    return Graph(pa.table(nodes), pa.table(edges), graph.is_directed())
 
 
-def _of_pyg(data: Any, columns: ColumnSettings) -> tuple[pa.Table, pa.Table]:
-    shown, weighed = ("train_mask", "val_mask"), ("edge_weight", "edge_attr")
-    names = ("edge_index", "x", "y", *shown, *weighed)
-    part = {name: plain(getattr(data, name, None)) for name in names}
-    pairs, x, y = part["edge_index"], part["x"], part["y"]
-    count = len(x) if x is not None else int(data.num_nodes)
-    nodes = pa.table({columns.node_id: pa.array(np.arange(count))})
-    if y is not None:
-        masks = [part[name] for name in shown if part[name] is not None]
-        nodes = _with(nodes, columns.label, _labels(_shown(y, masks)), "y")
-    if x is not None:
-        nodes = _with(nodes, FEATURES, _vectors(x), "x")
-    edges = {columns.src: pa.array(pairs[0]), columns.dst: pa.array(pairs[1])}
-    for name in weighed:
-        weights = part[name]
+def _of_pyg(data: Any, columns: ColumnSettings) -> Graph:
+    def part(name: str) -> Any:
+        return plain(getattr(data, name, None))
+
+    pairs, x, y = map(part, ("edge_index", "x", "y"))
+    masks = [mask for mask in map(part, ("train_mask", "val_mask")) if mask is not None]
+    edges = {columns.src: pairs[0], columns.dst: pairs[1]}
+    for weights in map(part, ("edge_attr", "edge_weight")):
         fits = weights is not None and weights.size == pairs.shape[1]
         if columns.weight and fits:
-            edges.setdefault(columns.weight, pa.array(weights.ravel()))
-    return nodes, pa.table(edges)
+            edges[columns.weight] = weights.ravel()
+    nodes = _numbered(int(data.num_nodes) if x is None else len(x), columns)
+    labels = None if y is None else _shown(y, masks)
+    return Graph(nodes, pa.table(edges), True, labels, x)
 
 
 def _shown(y: Any, masks: list[Any]) -> Any:
@@ -278,8 +281,6 @@ def _of_matrix(matrix: Any, ids: pa.Array, columns: ColumnSettings) -> pa.Table:
 
 def _entries(matrix: Any) -> tuple[pa.Array, pa.Array, Any]:
     """Rows, columns and values of the entries of a matrix that are not 0."""
-    from scipy import sparse
-
     entries = sparse.coo_array(matrix)
     there = entries.data != 0
     row, column = (pa.array(np.asarray(at[there], np.int64)) for at in entries.coords)
@@ -306,46 +307,33 @@ def _table(value: Any, what: str, forms: str) -> pa.Table | str:
         ) from error
 
 
-def _with(table: Any, name: str, values: pa.Array, what: str) -> pa.Table:
-    """The table with a column added or replaced."""
-    _in_order(len(values), None if isinstance(table, str) else table[0], what, "row")
-    if name in table.column_names:
-        table = table.drop_columns(name)
-    return table.append_column(name, values)
-
-
-def _by_node(
-    values: Any, nodes: Any, table: Any, columns: ColumnSettings, what: str
-) -> Any:
+def _by_node(values: Any, nodes: Any, ids: pa.Array | None, what: str) -> Any:
     """A pandas object's rows in the order of the nodes, by its index.
 
     The index holds node ids, or is that of `nodes`; a node that it lacks gets no value.
     Other objects, and a plain range, are in the order of the nodes already.
     """
-    index = getattr(values, "index", None)
-    if not hasattr(values, "reindex") or index is None:
+    if not hasattr(values, "reindex"):
         return values
+    index = values.index
     if not index.is_unique:
         raise InputError(
             f"{what} has repeated values in its index: name each node once"
         )
-    own = getattr(nodes, "index", None)
-    if own is not None and hasattr(nodes, "reindex") and index.isin(own).all():
-        return values.reindex(own)
-    plain_range = index.name is None and list(index) == list(range(len(index)))
-    if plain_range and not isinstance(table, str) and len(values) == len(table):
+    if hasattr(nodes, "reindex") and index.isin(nodes.index).all():
+        return values.reindex(nodes.index)
+    in_order = index.name is None and list(index) == list(range(len(index)))
+    if ids is None or (in_order and len(index) == len(ids)):
         return values
-    if isinstance(table, str) or columns.node_id not in table.column_names:
-        return values
-    ids = table[columns.node_id].to_pylist()
-    if not index.isin(ids).all():
-        unknown = index[~index.isin(ids)][0]
+    known = ids.to_pylist()
+    unknown = index[~index.isin(known)]
+    if len(unknown):
         raise InputError(
-            f"{what} has an index with {unknown!r}, which is no node id and not in the "
-            "index of nodes: give node ids as the index, or an array in the order of "
-            "the nodes"
+            f"{what} has an index with {unknown[0]!r}, which is no node id and not in "
+            "the index of nodes: give node ids as the index, or an array in the order "
+            "of the nodes"
         )
-    return values.reindex(ids)
+    return values.reindex(known)
 
 
 def _in_order(count: int, ids: Any, what: str, one: str) -> pa.Array:
@@ -363,20 +351,22 @@ def _in_order(count: int, ids: Any, what: str, one: str) -> pa.Array:
     return ids
 
 
-def _labels(labels: Any) -> pa.Array:
-    """One label a node; None and NaN: unlabelled."""
-    if np.ndim(plain(labels)) != 1:
+def _column(values: Any, what: str) -> pa.Array:
+    """One value a node, null for None and NaN; features are vectors, shape (N, F)."""
+    if what == "features":
+        return _vectors(values)
+    if np.ndim(plain(values)) != 1:
         raise InputError(
-            f"labels have shape {np.shape(plain(labels))}: give one label a node, and "
+            f"{what} have shape {np.shape(plain(values))}: give one value a node, and "
             "None where there is none; a setting of this section is written "
-            "labels__NAME"
+            f"{what}__NAME"
         )
-    return _array(labels, "labels")
+    return _array(values, what)
 
 
 def _vectors(features: Any) -> pa.Array:
-    """Feature vectors, shape (N, F), as a column of lists."""
-    values = features.toarray() if _is_sparse(features) else np.asarray(plain(features))
+    is_sparse = hasattr(features, "toarray")
+    values = features.toarray() if is_sparse else np.asarray(plain(features))
     if values.ndim != 2 or values.dtype.kind not in "biuf":
         raise InputError(
             f"features are an array of {values.dtype} with shape {values.shape}: give "
@@ -400,12 +390,6 @@ def _array(values: Any, what: str) -> pa.Array:
 def _is_value(value: Any) -> bool:
     """Whether an entry of memberships is a community's name, not a list of nodes."""
     return isinstance(value, str) or not hasattr(value, "__len__")
-
-
-def _is_sparse(value: Any) -> bool:
-    from scipy import sparse
-
-    return bool(sparse.issparse(value))
 
 
 def _kind(value: Any) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,7 +16,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from xnq_dist.api.estimate import run_tables, settings_of
+from xnq_dist.api.estimate import run_tables, settings_of, temporary_folder
 from xnq_dist.api.frames import is_matrix, members_of, plain, tables_of, written
 from xnq_dist.api.result import PrevalenceResult
 from xnq_dist.core.arrays import Floats
@@ -146,13 +144,14 @@ class NetworkQuantifier(BaseEstimator):  # type: ignore[misc]
         """
         names, result = self._estimate(communities)
         table = result.prevalence
-        known = table["community"].unique() if names is None else pa.array(names)
-        rows = pc.index_in(table["community"], known.cast(table["community"].type))
-        classes = pa.array(result.classes, table["class"].type)
-        columns = pc.index_in(table["class"], classes)
-        shares = np.full((len(known), len(classes)), np.nan)
-        shares[rows.to_numpy(), columns.to_numpy()] = table["prevalence"].to_numpy()
-        return shares
+        known = table["community"].unique()
+        shares: Floats = table["prevalence"].to_numpy().reshape(len(known), -1)
+        if names is None:
+            return shares
+        rows = pc.index_in(pa.array(names).cast(known.type), known)
+        found = np.full((len(names), shares.shape[1]), np.nan)
+        found[rows.is_valid()] = shares[rows.drop_null()]
+        return found
 
     def estimate(self, communities: Any) -> PrevalenceResult:
         """As `quantify`, with intervals, anomalies and a report page."""
@@ -185,25 +184,19 @@ class NetworkQuantifier(BaseEstimator):  # type: ignore[misc]
         rows = pc.index_in(wanted.cast(table["node_id"].type), table["node_id"])
         if rows.null_count:
             raise ValueError("predict_proba names a node that is not in the graph")
-        names = table.column_names[1:-1]
-        values: Floats = np.column_stack([table[name].to_numpy() for name in names])
-        chosen: Floats = values[rows.to_numpy()].astype(np.float64)
-        return chosen
+        chosen = table.take(rows)
+        columns = [chosen[name].to_numpy() for name in table.column_names[1:-1]]
+        return np.column_stack(columns).astype(np.float64)
 
     def _estimate(self, communities: Any) -> tuple[list[Any] | None, PrevalenceResult]:
         """Names of the communities, None for those of a table, and their estimates."""
         check_is_fitted(self)
-        folder = tempfile.mkdtemp(prefix="xnq-dist-")
-        try:
-            with _value_errors(folder):
-                names, table = members_of(communities, self._ids, self._columns)
-                memberships = written(table, Path(folder, "memberships.parquet"))
-                request = Request.of(self.result_.run, f"{folder}/run", memberships)
-                requantify(request)
-                return names, PrevalenceResult(request.out, folder)
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
+        with _value_errors(), temporary_folder() as folder:
+            names, table = members_of(communities, self._ids, self._columns)
+            memberships = written(table, Path(folder, "memberships.parquet"))
+            request = Request.of(self.result_.run, f"{folder}/run", memberships)
+            requantify(request)
+            return names, PrevalenceResult(request.out, folder)
 
     def _checked(self, matrix: Any, reset: bool) -> Any:
         """A square adjacency matrix of finite numbers that are not negative."""
@@ -231,12 +224,12 @@ class NetworkQuantifier(BaseEstimator):  # type: ignore[misc]
 
 
 @contextmanager
-def _value_errors(folder: str = "") -> Iterator[None]:
-    """Raise errors of inputs and settings as scikit-learn does, without the folder."""
+def _value_errors() -> Iterator[None]:
+    """Raise errors of inputs and settings as scikit-learn does."""
     try:
         yield
     except (InputError, SettingsError) as error:
-        raise ValueError(str(error).replace(f"{folder}/", "")) from error
+        raise ValueError(str(error)) from error
 
 
 def _known(labels: Any, unlabelled: Any) -> Any:
@@ -252,8 +245,7 @@ def _digest(matrix: Any) -> str:
     """Fingerprint of the entries of a matrix, dense or sparse."""
     entries = sparse.csr_array(matrix, dtype=np.float64)
     entries.sum_duplicates()
-    parts = (entries.indptr.astype(np.int64), entries.indices, entries.data)
     digest = hashlib.sha256()
-    for part in parts:
+    for part in (entries.indptr.astype(np.int64), entries.indices, entries.data):
         digest.update(part.tobytes())
     return digest.hexdigest()

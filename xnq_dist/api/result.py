@@ -16,15 +16,14 @@ import pyarrow as pa
 from xnq_dist.core.config import recorded_settings
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.run_record import RunRecord
-from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import RunDirectory, read_published
 from xnq_dist.graph.profile.findings import Finding
 from xnq_dist.graph.profile.inputs import PROFILE
-from xnq_dist.report.naming import Naming
+from xnq_dist.report.page_data import Page
 from xnq_dist.report.wording import share, span
 from xnq_dist.steps.contrast import contrast
 from xnq_dist.steps.results import Results
-from xnq_dist.steps.view import QUALITIES, PrevalenceView
+from xnq_dist.steps.view import QUALITIES
 
 __all__ = ["PrevalenceResult"]
 
@@ -80,19 +79,17 @@ class PrevalenceResult:
         ]
         table = pa.concat_tables(parts).sort_by("node_id").combine_chunks()
         flat = table["posterior"].combine_chunks().flatten().to_numpy()
-        values = flat.reshape(len(table), len(self.classes))
-        columns = {"node_id": table["node_id"]}
-        for place, name in enumerate(map(str, self.classes)):
-            taken = name in ("node_id", "out_of_fold")
-            key = f"class {name}" if taken else name
-            columns[key] = pa.array(np.ascontiguousarray(values[:, place]))
-        return pa.table({**columns, "out_of_fold": table["out_of_fold"]})
+        of_class = np.ascontiguousarray(flat.reshape(len(table), -1).T)
+        taken = ("node_id", "out_of_fold")
+        names = [f"class {n}" if n in taken else n for n in map(str, self.classes)]
+        columns = dict(zip(names, of_class, strict=True))
+        ids, held_out = (table[name] for name in taken)
+        return pa.table({"node_id": ids, **columns, "out_of_fold": held_out})
 
     @cached_property
     def classes(self) -> list[Any]:
         """The classes, with the type of the labels, in the order of their values."""
-        classes = RunDirectory(self.run).complete("labels").facts["classes"]
-        return list(classes)
+        return list(RunDirectory(self.run).complete("labels").facts["classes"])
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
@@ -141,16 +138,14 @@ class PrevalenceResult:
         return contrast(self.run, first, second)
 
     @cached_property
-    def _settings(self) -> Settings:
-        record = RunRecord.read(RunDirectory(self.run).folder)
-        return recorded_settings(record.settings or {} if record else {})
-
-    @cached_property
-    def _view(self) -> PrevalenceView:
-        """Estimates by community, the class of the page last."""
-        run, tables = RunDirectory(self.run), {"prevalence": self.prevalence}
-        stages = {"labels": run.complete("labels")}
-        return Results(tables, self._settings, run, stages).view
+    def _page(self) -> Page:
+        """The estimates as the report page arranges them."""
+        run = RunDirectory(self.run)
+        record = RunRecord.read(run.folder)
+        settings = recorded_settings(record.settings or {} if record else {})
+        # A copy of a manifest is pickled whole, not as a reference to its file.
+        stages = {"labels": replace(run.complete("labels"))}
+        return Page(Results({"prevalence": self.prevalence}, settings, run, stages))
 
     @property
     def verdict(self) -> list[str]:
@@ -158,14 +153,14 @@ class PrevalenceResult:
         return list(self._version.manifest.facts.get("verdict", {}).get("lines", ()))
 
     def __repr__(self) -> str:
-        number, named = len(self._view.names), Naming(self._settings.report)
-        first = f"PrevalenceResult: {named.some_communities(number)}, "
-        first += f"{len(self.classes)} classes ({self.run})"
-        return "\n".join([first, *self.verdict])
+        page = self._page
+        communities = page.naming.some_communities(len(page.view.names))
+        first = f"PrevalenceResult: {communities}, {len(self.classes)} classes"
+        return "\n".join([f"{first} ({self.run})", *self.verdict])
 
     def _repr_html_(self) -> str:
         """The verdict, the first communities and a link to the page, for notebooks."""
-        view, named = self._view, Naming(self._settings.report)
+        page, view, named = self._page, self._page.view, self._page.naming
         shown = [at for at in view.ranked.tolist() if not view.suppressed[at]][:ROWS]
         rows = [
             (
@@ -177,9 +172,8 @@ class PrevalenceResult:
             )
             for at in shown
         ]
-        level = f"{100 * self._settings.intervals.level:g} % interval"
-        of_class = f"share of {named.of_class(view.classes[-1])}"
-        head = (named.communities(1), "members", of_class, level, "quality")
+        columns = "members", f"share of {page.last}", f"{page.level} interval"
+        head = (named.communities(1), *columns, "quality")
         body = "".join(_row("td", row) for row in rows)
         lines = "".join(f"<p>{escape(line)}</p>" for line in self.verdict)
         total = named.some_communities(len(view.names))
@@ -191,9 +185,9 @@ class PrevalenceResult:
 
     def __getstate__(self) -> dict[str, Any]:
         # The run directory may be gone where the result is read: take everything along.
-        for name in (*_TABLES, "classes", "findings", "_settings", "_view"):
+        for name in (*_TABLES, "classes", "findings"):
             getattr(self, name)
-        # A copy of the manifest is pickled whole, not as a reference to its file.
+        _ = self._page.view
         version = replace(self._version, manifest=replace(self._version.manifest))
         return self.__dict__ | {"_version": version}
 

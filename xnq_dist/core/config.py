@@ -256,6 +256,10 @@ def _fault(
             return "; ".join(
                 f"{each}: this setting is gone: {GONE[each]}" for each in became
             )
+        value = items[0]["input"]
+        while isinstance(value, dict) and value:  # a section: its first setting
+            key, value = next(iter(value.items()))
+            path = f"{path}.{key}"
         near = difflib.get_close_matches(path, settings, n=1)
         hint = f" (did you mean {near[0]}?)" if near else ""
         return f"{path}: unknown setting{hint}"

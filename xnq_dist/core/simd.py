@@ -5,8 +5,7 @@ registers, keep a vector in a register over a loop, or add to neighbouring eleme
 once outside of one. These are written here with LLVM vectors of eight float32 or four
 float64, which every processor supports in some form. Products and
 sums are rounded one by one in program order, with the same bits as simple loops. Also
-here: prefetching, which hides the latency of short rows at random addresses, and
-non-temporal stores, which avoid reading memory that is overwritten completely.
+here: prefetching, which hides the latency of short rows at random addresses.
 """
 
 from __future__ import annotations
@@ -21,12 +20,9 @@ from numba.extending import intrinsic
 
 __all__ = [
     "LANES",
-    "LINE",
     "WIDTH",
     "add_to_row",
-    "fence",
     "prefetch",
-    "stream_line",
     "sum_nonzeros",
     "transpose_block",
 ]
@@ -36,8 +32,6 @@ WIDTH = 8
 VECTORS = 4
 LANES = WIDTH * VECTORS
 """Rows whose sums stay in registers; with fewer rows, reading W dominates."""
-LINE = 16
-"""Elements of a cache line, 64 bytes."""
 
 _VECTOR = ir.VectorType(ir.FloatType(), WIDTH)
 _WORD = ir.IntType(32)
@@ -185,39 +179,3 @@ def prefetch(typing: Any, rows: Any, row: Any, at: Any) -> Any:
         return context.get_dummy_value()
 
     return signature, generate
-
-
-@intrinsic
-def stream_line(
-    typing: Any, source: Any, row: Any, column: Any, target: Any, to: Any
-) -> Any:
-    """``target[to, c:c + LINE] = source[row, c:c + LINE]`` by a non-temporal store.
-
-    c is `column`. Both arrays are float32, and the address in `target` is the start of
-    a cache line, a multiple of 64 bytes. Other threads may read it after a `fence`.
-    """
-    place = numba.types.intp
-    signature = numba.types.void(source, place, place, target, place)
-    line = ir.VectorType(ir.FloatType(), LINE)
-
-    def generate(context: Any, builder: Any, types: Any, arguments: Any) -> Any:
-        call = context, builder, types, arguments
-        _, row, column, _, to = arguments
-        values = builder.load(_pointer(call, 0, row, column, line), align=4)
-        store = builder.store(values, _pointer(call, 3, to, column, line), align=64)
-        hint = builder.module.add_metadata([ir.Constant(_WORD, 1)])
-        store.set_metadata("nontemporal", hint)
-        return context.get_dummy_value()
-
-    return signature, generate
-
-
-@intrinsic
-def fence(typing: Any) -> Any:
-    """Memory fence: earlier writes are visible to all later reads."""
-
-    def generate(context: Any, builder: Any, types: Any, arguments: Any) -> Any:
-        builder.fence("seq_cst")
-        return context.get_dummy_value()
-
-    return numba.types.void(), generate

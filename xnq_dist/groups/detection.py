@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 from xnq_dist.core.arrays import Ints
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Manifest, Stage
 
-__all__ = ["LEIDEN_EDGE", "detect", "engine_of", "groups_by_all_edges", "streams"]
+__all__ = ["LEIDEN_EDGE", "detect", "groups_by_all_edges", "streams"]
 
 LEIDEN_EDGE = 160
 """Bytes per directed edge while Leiden runs, adjacency included (measured: 104 to 155,
@@ -27,11 +26,6 @@ def groups_by_all_edges(edges: int) -> bool:
 def streams(settings: Settings, edges: int) -> bool:
     """Whether edges stay on disk because `input.memory` does not hold them."""
     return edges * LEIDEN_EDGE > settings.input.memory_bytes
-
-
-def engine_of(settings: Settings, edges: int) -> Literal["cpu", "streamed"]:
-    """``cpu``, or ``streamed`` where `edges` do not fit; see `streams`."""
-    return "streamed" if streams(settings, edges) else "cpu"
 
 
 def detect(stage: Stage, graph: Manifest, settings: Settings, folder: Path) -> Ints:

@@ -98,17 +98,12 @@ def optimise(
     graph = _with_loops(edges, strength)
     if not graph.nnz:
         return np.arange(n_nodes, dtype=np.int64)
-    arrays = (
-        graph.indptr.astype(np.int64),
-        graph.indices.astype(np.int32),
-        graph.data.astype(np.float64),
-        graph.shape[0],
-    )
+    pointers, columns = graph.indptr.astype(np.int64), graph.indices.astype(np.int32)
+    arrays = pointers, columns, graph.data.astype(np.float64), graph.shape[0]
 
-    def run(seed: int, passes: int) -> tuple[float, dict[int, int]]:
-        chosen = {"resolution": resolution, "iterations": passes, "seed": seed}
-        found: tuple[float, dict[int, int]] = leiden_csr(*arrays, **chosen)
-        return found
+    def run(seed: int, passes: int) -> Any:
+        """Modularity, and the community of each node by its number."""
+        return leiden_csr(*arrays, resolution=resolution, iterations=passes, seed=seed)
 
     seeds = np.random.SeedSequence(seed).generate_state(STARTS, np.uint64).tolist()
     if quick:
@@ -118,10 +113,7 @@ def optimise(
         best = max(seeds, key=lambda each: run(each, FIRST_PASSES)[0])
         # The same seed takes the same passes again: the library continues none.
         _quality, found = run(best, PASSES)
-    labels = np.empty(len(found), np.int64)
-    nodes = np.fromiter(found.keys(), np.int64, len(found))
-    labels[nodes] = np.fromiter(found.values(), np.int64, len(found))
-    return number_by_size(labels[:n_nodes])
+    return number_by_size(np.fromiter(map(found.get, range(n_nodes)), np.int64))
 
 
 def _with_loops(edges: sp.csr_array, strength: Floats) -> sp.csr_array:
@@ -156,5 +148,4 @@ def number_by_size(labels: NDArray[np.integer]) -> Ints:
     )
     rank = np.empty(len(sizes), dtype=np.int64)
     rank[np.lexsort((smallest, -sizes))] = np.arange(len(sizes))
-    numbers: Ints = rank[codes.reshape(-1)]
-    return numbers
+    return rank[codes]

@@ -12,7 +12,7 @@ __all__ = ["detection", "needs"]
 
 ROW = 12
 """Bytes per edge of one partition while its edges are packed."""
-TEMPORARY = {False: 20, True: 64}
+SYMMETRIC, ANY = 20, 64
 """Maximum bytes of temporary files per edge of a graph that is known to be symmetric
 without weights, and of others: sorted runs, the edges, and the contracted graph's."""
 
@@ -25,9 +25,10 @@ def needs(size: RunSize, settings: Settings) -> Need:
     if small or (size.detects and not streamed):
         held = LEIDEN_EDGE * size.edges
     if streamed or not small:
-        memory = settings.input.memory_bytes
-        held = max(held, memory + size.edges // size.partitions * ROW)
-        scratch = size.edges * TEMPORARY[size.weighted or settings.input.directed]
+        packed = size.edges // size.partitions * ROW
+        held = max(held, settings.input.memory_bytes + packed)
+        both = size.weighted or settings.input.directed
+        scratch = size.edges * (ANY if both else SYMMETRIC)
     return Need(client=client_bytes(size, held), scratch=scratch)
 
 
@@ -35,11 +36,8 @@ def detection(size: RunSize, settings: Settings) -> str:
     """How Leiden detects communities, and why; empty: it does not."""
     if not size.detects:
         return ""
-    needed = human(LEIDEN_EDGE * size.edges)
-    if streams(settings, size.edges):
-        memory = human(settings.input.memory_bytes)
-        return (
-            f"streamed, on a contracted graph (all edges need {needed}; input.memory "
-            f"is {memory})"
-        )
-    return f"on all edges, {needed}"
+    needed = f"all edges take {human(LEIDEN_EDGE * size.edges)}"
+    if not streams(settings, size.edges):
+        return needed
+    memory = human(settings.input.memory_bytes)
+    return f"on a contracted graph ({needed}, input.memory is {memory})"

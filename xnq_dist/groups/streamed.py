@@ -148,7 +148,6 @@ def _pass_over(
     communities = Communities(label, level.strength, weight, due, penalty, limit)
     for turn in range(FIRST if seed is None else 0, FIRST + PASSES):
         moved = communities.move(level.csr, turn)
-        log.info("%d of %d nodes joined other communities", moved, n)
         if turn >= FIRST and moved <= end * n:
             break
 
@@ -198,10 +197,10 @@ def _undirected(stage: Stage, graph: Manifest, folder: Path, memory: int) -> Lev
             ends, others = rows[part.targets], columns[part.indices]
             apart = ends != others
             loops[ends[~apart]] = part.weights[~apart]
-            some = ends[apart], others[apart], part.weights[apart]
-            sorter.add(*some)
+            ends, others, values = ends[apart], others[apart], part.weights[apart]
+            sorter.add(ends, others, values)
             if both:
-                sorter.add(some[1], some[0], some[2])
+                sorter.add(others, ends, values)
     del canonical
     csr = write_csr(sorter.chunks(), n, folder, weighted=both)
     # A loop counts twice, and every other edge in both directions.

@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -94,7 +94,6 @@ class RunStatus:
     def end(self, error: BaseException | None, command: str = "run") -> None:
         """Note the end of the run, by an error or not."""
         self.ended = time.time()
-        self.seconds_left = None
         if error is None:
             self.state, self.exit_code, self.succeeded = "done", 0, self.ended
             return
@@ -151,10 +150,16 @@ def recorded(
     run_id
         Id of the run; None: a random one.
     """
+    run, stop = RunDirectory(out), threading.Event()
     status = RunStatus(run_id) if run_id else RunStatus()
+    # Asked here, because a place that cannot be opened is the caller's error.
+    every = EVERY if run.folder.is_local else EVERY_IN_STORE
     with watching() as watch, watch.shown(status.note):
-        record = _Record(RunDirectory(out), status, watch)
-        token = LOOKED.set(record.look)
+        writer = threading.Thread(
+            target=_write_often, args=(run, status, watch, stop, every), daemon=True
+        )
+        writer.start()
+        token = LOOKED.set(_counting(status))
         try:
             yield status
         except BaseException as error:
@@ -164,54 +169,50 @@ def recorded(
             status.end(None)
         finally:
             LOOKED.reset(token)
-            record.close()
+            stop.set()
+            # Do not wait longer for a file system that does not answer.
+            writer.join(EVERY_IN_STORE)
+            if not writer.is_alive():
+                status.seconds_left = None
+                _write(run, status)
 
 
-class _Record:
-    """Writes a status on a thread, every few seconds and at the end."""
+def _counting(status: RunStatus) -> Callable[[str, Mapping[str, Any]], None]:
+    """A function for `LOOKED` that notes the workers of each cluster."""
+    seen: dict[str, set[str]] = {}
 
-    def __init__(self, run: RunDirectory, status: RunStatus, watch: Watch) -> None:
-        self._run, self._status, self._watch = run, status, watch
-        self._scheduler, self._seen = "", frozenset[str]()
-        self._stop = threading.Event()
-        every = EVERY if run.folder.is_local else EVERY_IN_STORE
-        self._thread = threading.Thread(
-            target=self._write_often, args=(every,), daemon=True
-        )
-        self._thread.start()
-
-    def look(self, scheduler: str, records: Mapping[str, Any]) -> None:
-        """Note the workers of a cluster; see `LOOKED`."""
-        status, now = self._status, frozenset(records)
-        lost = sorted(self._seen - now - {*status.lost_workers})
-        if lost and scheduler == self._scheduler:
+    def look(scheduler: str, records: Mapping[str, Any]) -> None:
+        gone = seen.get(scheduler, set()) - {*records, *status.lost_workers}
+        if lost := sorted(gone):
             status.lost_workers += lost
-            log.warning("lost %s; workers left: %d", ", ".join(lost), len(now))
-        self._scheduler, self._seen = scheduler, now
-        status.workers = len(now)
+            names = ", ".join(lost)
+            log.warning("lost %s; workers left: %d", names, len(records))
+        seen[scheduler] = {*records}
+        status.workers = len(records)
 
-    def close(self) -> None:
-        """Write the last record."""
-        self._stop.set()
-        # Do not wait longer for a file system that does not answer.
-        self._thread.join(EVERY_IN_STORE)
-        if not self._thread.is_alive():
-            self._write()
+    return look
 
-    def _write_often(self, every: float) -> None:
-        while not self._stop.wait(every):
-            self._write()
 
-    def _write(self) -> None:
-        status, folder = self._status, self._run.folder
-        if status.ended is None:
-            status.seconds_left = self._watch.left()
-        # Whatever goes wrong here, the run itself may well go on.
-        with suppress(OSError, ValueError, XnqError):
-            held = holder(folder)
-            if held is not None and held.alive and not held.mine:
-                return  # the directory of another run
-            if status.succeeded is None and (before := RunStatus.read(self._run)):
-                status.succeeded = before.succeeded
-            if folder.exists(RUN):
-                folder.write_bytes(STATUS, sealed(asdict(status)).encode())
+def _write_often(
+    run: RunDirectory,
+    status: RunStatus,
+    watch: Watch,
+    stop: threading.Event,
+    every: float,
+) -> None:
+    """Write a status every few seconds until its end."""
+    while not stop.wait(every):
+        status.seconds_left = watch.left()
+        _write(run, status)
+
+
+def _write(run: RunDirectory, status: RunStatus) -> None:
+    # Whatever goes wrong here, the run itself may well go on.
+    with suppress(OSError, ValueError, XnqError):
+        held = holder(run.folder)
+        if held is not None and held.alive and not held.mine:
+            return  # the directory of another run
+        if status.succeeded is None and (before := RunStatus.read(run)):
+            status.succeeded = before.succeeded
+        if run.folder.exists(RUN):
+            run.folder.write_bytes(STATUS, sealed(asdict(status)).encode())

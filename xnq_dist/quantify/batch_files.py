@@ -15,7 +15,7 @@ from xnq_dist.graph.ids import NodeIds
 from xnq_dist.quantify.batches import BatchJob, CommunityBatch
 from xnq_dist.quantify.checks import disclosure
 from xnq_dist.quantify.communities import Memberships, community_batches
-from xnq_dist.quantify.community_rows import prevalence_rows
+from xnq_dist.quantify.community_rows import community_ids, prevalence_rows
 
 __all__ = ["write_batches", "write_tables"]
 
@@ -46,9 +46,7 @@ def write_batches(
         )
         if detected is not None:
             codes = np.arange(first, first + len(batch))
-            ids = nodes.values.take(pa.array(batch.members))
-            if nodes.type == "string":
-                ids = ids.cast(pa.string())
+            ids = community_ids(nodes.values.take(pa.array(batch.members)))
             columns = [pa.array(np.repeat(codes, np.diff(batch.offsets))), ids]
             detected.write(pa.table(columns, names=["community", "node_id"]))
         yield CommunityBatch(number, first, record)
@@ -77,11 +75,8 @@ def write_tables(
             job.stage.folder.delete(record.name)
             found["n_communities"] += len(names)
             found["n_memberships"] += int(arrays["n_nodes"].sum())
-            for name, which in (
-                ("not_converged", ~arrays["converged"]),
-                ("suppressed", arrays["suppressed"]),
-            ):
-                found[name] += int(np.count_nonzero(which))
+            found["not_converged"] += int((~arrays["converged"]).sum())
+            found["suppressed"] += int(arrays["suppressed"].sum())
     expected = len(memberships.names), memberships.total - memberships.sorter.duplicates
     if (found["n_communities"], found["n_memberships"]) != expected:
         raise StageError(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -20,10 +19,9 @@ from xnq_dist.quantify.bootstrap import Bootstrap
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.default.pooling import label_evidence
-from xnq_dist.quantify.default.scenarios import Surroundings
 from xnq_dist.quantify.default.surroundings import (
     learn,
-    read_surroundings,
+    read_reached,
     studies_choice,
 )
 from xnq_dist.quantify.interface import (
@@ -77,7 +75,7 @@ class Loaded:
     """Computes intervals; None: the quantifier has its own, or there are none."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BatchJob:
     """Arguments that all batches of a run share, small enough to send with each."""
 
@@ -90,18 +88,13 @@ class BatchJob:
     for `auto` of their labels by fold. Empty: the quantifier needs none."""
     learnt: FileRecord | None = None
     """Variances that `auto` has learnt; None: not learnt yet, or another quantifier."""
-    parts: tuple[float, ...] | None = None
+    parts: Floats | None = None
     """Weights of the parts of the intercepts' prior; None: `auto` does not pool."""
 
     @property
     def stage(self) -> Stage:
         """The stage ``quantify``."""
         return RunDirectory(self.run).stage(STAGE)
-
-    @property
-    def temporary(self) -> list[FileRecord]:
-        """Files that are not part of the results."""
-        return [*chain(*self.sums)]
 
     def members(self, batch: CommunityBatch) -> Communities:
         """A batch's communities."""
@@ -123,30 +116,27 @@ class BatchJob:
         if settings.quantifier != "auto":
             # Classic quantifiers compare members with labelled nodes.
             nodes = with_own_folds(run, nodes)
-        if self.sums and settings.quantifier != "auto":
-            of_graph = run.stage("graph"), run.complete("graph")
-            sums = load_values(self.stage, self.sums[0], *of_graph)
-            nodes = replace(nodes, neighbours=sums.astype(np.float64))
-            around = nodes.of(reference.rows).neighbours
-            reference = replace(reference, neighbours=around)
+            for files in self.sums:
+                of_graph = run.stage("graph"), run.complete("graph")
+                sums = load_values(self.stage, files, *of_graph).astype(np.float64)
+                nodes = replace(nodes, neighbours=sums)
+                reference = replace(reference, neighbours=sums[reference.rows])
         quantifier = make_quantifier(settings.quantifier, settings)
         bootstrap = Bootstrap.of(quantifier, settings, reference)
         return Loaded(nodes, reference, bootstrap)
 
     def quantifier(self) -> Quantifier:
         """Return the quantifier; `auto` with its learnt variances."""
-        quantifier = make_quantifier(self.settings.quantifier, self.settings)
-        record = self.learnt
-        if not isinstance(quantifier, Auto) or record is None:
-            return quantifier
+        settings, record = self.settings, self.learnt
+        if record is None:
+            return make_quantifier(settings.quantifier, settings)
 
         def read() -> Learnt:
             groups = load_groups(RunDirectory(self.run)).stacked
             return Learnt.from_arrays(groups, self.stage.read_arrays(record))
 
-        parts = None if self.parts is None else np.array(self.parts)
-        kept = self.loaded().reference.learnt(self.attempt.id, read)
-        return replace(quantifier, learnt=kept, parts=parts)
+        learnt = self.loaded().reference.learnt(self.attempt.id, read)
+        return Auto(settings.intervals.level, learnt, self.parts)
 
 
 _LOCK = threading.Lock()
@@ -207,13 +197,13 @@ def learn_from(job: BatchJob) -> tuple[FileRecord, dict[str, Any]]:
     run, settings = RunDirectory(job.run), job.settings
     held, groups = load_held_posteriors(run, nodes.labels), load_groups(run)
 
-    def around(rows: Ints) -> Surroundings:
-        files = run, job.stage, job.sums, groups.links
-        return read_surroundings(*files, rows, settings)
+    def reached_from(rows: Ints) -> list[Floats]:
+        width = settings.readout.folds + 1
+        return read_reached(run, job.stage, job.sums, rows, width)
 
     compared = with_own_folds(run, nodes) if studies_choice(settings) else nodes
     inputs = nodes, compared, reference, groups, held
-    learnt, selection = learn(*inputs, settings, around)
+    learnt, selection = learn(*inputs, settings, reached_from)
     record = job.attempt.write_arrays("learnt", **learnt.arrays())
     studied, tilt = {} if selection is None else selection.facts(), learnt.tilt
     if tilt is not None:

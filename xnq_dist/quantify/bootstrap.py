@@ -25,13 +25,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
+from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32, offsets_of
 from xnq_dist.core.random_bits import GAMMA, Purpose, mix, stream
 from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.checks.tails import MIN_VARIANCE, beta_ends
@@ -87,8 +86,6 @@ class Bootstrap:
     """Resamples of each community's members, over all replicates."""
     level: float
     seed: int
-    labels: int
-    """Labelled nodes that the posteriors are calibrated by."""
 
     @classmethod
     def of(
@@ -101,12 +98,11 @@ class Bootstrap:
         resamples, level = settings.intervals.resamples, settings.intervals.level
         if not resamples or quantifier.gives_intervals:
             return None
-        labels = len(reference.labels) or DEFAULT_LABELS
         recalibrated = not quantifier.adjusts_posteriors
         replicates = make_replicates(
-            reference, labels, resamples, settings.seed, calibrated=recalibrated
+            reference, resamples, settings.seed, calibrated=recalibrated
         )
-        return cls(quantifier, replicates, resamples, level, settings.seed, labels)
+        return cls(quantifier, replicates, resamples, level, settings.seed)
 
     def with_ends(
         self,
@@ -120,32 +116,28 @@ class Bootstrap:
 
         `first` is the number of the batch's first community; numbers and the seed are
         the key of the draws. Memory: about 40 C bytes per membership of a block and 8
-        per membership that a replicate draws. A block has `BLOCK` memberships, or those
-        of the largest community.
+        per membership that a replicate draws. A block has `BLOCK` memberships, but for
+        its last community.
         """
         usable = usable_members(batch, nodes)
-        prevalence, offsets = estimates.prevalence, usable.offsets
+        prevalence = estimates.prevalence
+        labels = len(reference.labels) or DEFAULT_LABELS
         lower, upper = np.full((2, *prevalence.shape), np.nan)
-        sizes = usable.unlabelled
-        begin = 0
-        while begin < len(batch):
-            end = int(np.searchsorted(offsets, offsets[begin] + BLOCK, side="right"))
-            end = min(max(end - 1, begin + 1), len(batch))
-            members = usable.members[offsets[begin] : offsets[end]]
-            rows, places = np.unique(members, return_inverse=True)
-            block = Communities(offsets[begin : end + 1] - offsets[begin], places)
+        for begin, sets in Communities(usable.offsets, usable.members).parts(BLOCK):
+            rows, places = np.unique(sets.members, return_inverse=True)
+            block = Communities(sets.offsets, places)
             part = nodes.of(usable.rows[rows])
-            part = replace(part, posteriors=_bounded(part.posteriors, self.labels))
-            chosen = slice(begin, end)
+            part = replace(part, posteriors=_bounded(part.posteriors, labels))
+            chosen = slice(begin, begin + len(block))
             centre, variance = self._error(
                 block, part, prevalence[chosen], reference.prior, first + begin
             )
             ends = beta_ends(centre, variance, self.level)
             # Without usable posteriors any count is possible.
             ends[:, np.diff(block.offsets) == 0] = [[[0.0]], [[1.0]]]
-            count = np.where(sizes[chosen] > 0, sizes[chosen], np.nan)[:, None]
+            sizes = usable.unlabelled[chosen]
+            count = np.where(sizes > 0, sizes, np.nan)[:, None]
             lower[chosen], upper[chosen] = np.rint(ends * count) / count
-            begin = end
         return replace(
             estimates,
             lower=np.minimum(lower, prevalence),
@@ -170,8 +162,11 @@ class Bootstrap:
         by = guarded_prior(prior)
         moved = tilted(rows, (estimate / by)[community]) if shifts else rows
         shifted = tilted(rows, (shrunk / by)[community]) if shifts else rows
-        at_estimate, at_shrunk = _means(moved, block), _means(shifted, block)
-        noise = _means(shifted * (1.0 - shifted), block) / np.maximum(sizes, 1.0)
+        at_estimate, at_shrunk, inside = (
+            _means(each, block.offsets, np.arange(len(each)))
+            for each in (moved, shifted, shifted * (1.0 - shifted))
+        )
+        noise = inside / np.maximum(sizes, 1.0)
         spread = self._spread(block, nodes, shifted, first)
         centre = sizes * np.clip(estimate + at_shrunk - at_estimate, 0.0, 1.0)
         centre = (centre + PSEUDO * at_shrunk) / (sizes + PSEUDO)
@@ -197,16 +192,16 @@ class Bootstrap:
             numbers = range(bounds[number], bounds[number + 1])
             drawn = np.empty((len(numbers), len(block.members)), np.int64)
             means = np.empty((len(numbers), *total.shape))
-            for r, places, mean in zip(numbers, drawn, means, strict=True):
-                key = self.seed, first, r
-                draw_kernel(block.offsets, block.members, shifted, *key, places, mean)
-            before = np.arange(len(numbers))[:, None] * len(block.members)
-            offsets = np.append((block.offsets[:-1] + before).ravel(), drawn.size)
+            for resample, places, mean in zip(numbers, drawn, means, strict=True):
+                draw_members(block.offsets, self.seed, first, resample, places)
+                mean[:] = _means(shifted, block.offsets, places)
+                places[:] = block.members[places]
+            sizes = np.tile(np.diff(block.offsets), len(numbers))
             resampled = nodes
             if replicate.offset is not None:
                 resampled = replace(nodes, posteriors=replicate.posteriors(logs))
             estimates = self.quantifier.estimate(
-                Communities(offsets, drawn.ravel()),
+                Communities(offsets_of(sizes), drawn.ravel()),
                 resampled,
                 replicate.reference,
             )
@@ -249,25 +244,23 @@ class Replicate:
 
 def make_replicates(
     reference: Reference,
-    labels: int,
     resamples: int,
     seed: int,
     calibrated: bool = True,
 ) -> Sequence[Replicate]:
     """Draw at most `resamples` replicates; the reference itself without labelled nodes.
 
-    `labels` is the number of labels behind the posteriors; they are recalibrated if
-    `calibrated`.
+    Posteriors are recalibrated if `calibrated`.
     """
     held, codes = reference.posteriors, reference.labels
-    usable = np.flatnonzero(np.isfinite(held).all(axis=1) & (held.sum(axis=1) > 0))
+    usable = np.flatnonzero(held.any(axis=1))
     if not len(usable):
         return [Replicate(reference)]
     usable = usable[:: -(-len(usable) // MAX_ROWS)]
-    logs, codes = np.log(_bounded(held[usable], labels)), codes[usable]
+    logs, codes = np.log(_bounded(held[usable], len(codes))), codes[usable]
     counts = np.bincount(codes, minlength=held.shape[1])
     random = stream(seed, Purpose.CLASS_PROPORTIONS)
-    slope, bias = _calibration(logs, codes)
+    whole = fit_calibration("bcts", logs, codes, PRIOR_ROWS)
     few = np.sqrt(1 + FEW / max(int(counts[counts > 0].min()), 1))
     replicates = []
     for g in range(min(resamples, MAX_REPLICATES)):
@@ -276,10 +269,10 @@ def make_replicates(
         more *= np.sqrt(THINNING / np.maximum(counts, 0.5))
         one = Replicate(reference)
         if calibrated:
-            again, offset = _calibration(logs[rows], drawn)
-            steeper = again / slope
+            again = fit_calibration("bcts", logs[rows], drawn, PRIOR_ROWS)
+            steeper = again.slope[0] / whole.slope[0]
             change = np.exp(np.clip(few * np.log(steeper), -MAX_SLOPE, MAX_SLOPE))
-            offset = few * (offset - bias * steeper)
+            offset = few * (again.offset - whole.offset * steeper)
             one = Replicate(reference, float(change), offset + more)
         prior = reference.prior * np.exp(more)
         neighbours = reference.neighbours
@@ -291,12 +284,6 @@ def make_replicates(
         )
         replicates.append(replace(one, reference=resampled))
     return replicates
-
-
-def _calibration(logs: NDArray[Any], labels: Ints32) -> tuple[float, Floats]:
-    """Slope and offsets of a calibration fitted to labelled rows."""
-    found = fit_calibration("bcts", logs, labels, PRIOR_ROWS)
-    return float(found.slope[0]), found.offset
 
 
 def resample_labels(labels: Ints32, replicate: int, seed: int) -> tuple[Ints, Ints32]:
@@ -326,47 +313,31 @@ def draw_rows(seed: int, group: int, resample: int, size: int, count: int) -> In
     They depend on the arguments alone, not on batches, workers or threads. Each 64-bit
     word of the stream gives two.
     """
-    word = mix(np.uint64(seed) + GAMMA)
-    word = mix((word ^ np.uint64(group)) + GAMMA)
-    word = mix((word ^ np.uint64(resample)) + GAMMA)
+    word = np.uint64(0)
+    for key in (seed, group, resample):
+        word = mix((word ^ np.uint64(key)) + GAMMA)
     half, low, bound = np.uint64(32), np.uint64(0xFFFFFFFF), np.uint64(size)
-    rows = np.empty(count, np.int64)
+    rows = np.empty(count + count % 2, np.int64)
     for k in range(0, count, 2):
         word += GAMMA
         value = mix(word)
         rows[k] = np.int64(((value & low) * bound) >> half)
-        if k + 1 < count:
-            rows[k + 1] = np.int64(((value >> half) * bound) >> half)
-    return rows
+        rows[k + 1] = np.int64(((value >> half) * bound) >> half)
+    return rows[:count]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def draw_kernel(
-    offsets: Ints,
-    members: Ints,
-    shifted: Floats,
-    seed: int,
-    first: int,
-    resample: int,
-    drawn: Ints,
-    means: Floats,
+def draw_members(
+    offsets: Ints, seed: int, first: int, resample: int, drawn: Ints
 ) -> None:
-    """Draw one resample of every community, and average its rows of `shifted`.
+    """Fill `drawn` (M,) with places of memberships, a resample of every community.
 
-    Community s has the number ``first + s`` in the key of its stream. `shifted` (M, C)
-    has a row per membership; `drawn` (M,) is filled with the drawn members, `means`
-    with the means of their rows, 0 without members.
+    Community s has the number ``first + s`` in the key of its stream.
     """
-    for s in range(offsets.shape[0] - 1):
-        begin, size = offsets[s], offsets[s + 1] - offsets[s]
-        means[s, :] = 0.0
-        places = begin + draw_rows(seed, first + s, resample, size, size)
-        for k in range(size):
-            drawn[begin + k] = members[places[k]]
-            for y in range(means.shape[1]):
-                means[s, y] += shifted[places[k], y]
-        for y in range(means.shape[1]):
-            means[s, y] /= max(size, 1)
+    for s in range(len(offsets) - 1):
+        begin, end = offsets[s], offsets[s + 1]
+        rows = draw_rows(seed, first + s, resample, end - begin, end - begin)
+        drawn[begin:end] = begin + rows
 
 
 def _bounded(posteriors: NDArray[np.floating], labels: int) -> Floats32:
@@ -376,11 +347,13 @@ def _bounded(posteriors: NDArray[np.floating], labels: int) -> Floats32:
     return np.asarray(rows / rows.sum(axis=1, keepdims=True), np.float32)
 
 
-def _means(rows: Floats, sets: Communities) -> Floats:
-    """Means of memberships' rows by community, shape (S, C); 0 without a member."""
-    sizes = np.diff(sets.offsets)
-    community = np.repeat(np.arange(len(sets)), sizes)
-    sums = [np.bincount(community, column, len(sets)) for column in rows.T]
-    # bincount of an empty array returns integers.
-    totals = np.stack(sums, axis=1, dtype=np.float64)
-    return np.asarray(totals / np.maximum(sizes, 1)[:, None])
+@njit(cache=True, nogil=True, error_model="numpy")
+def _means(rows: Floats, offsets: Ints, places: Ints) -> Floats:
+    """Means of the rows at some places by community, (S, C); 0 without a place."""
+    means = np.zeros((len(offsets) - 1, rows.shape[1]))
+    for s in range(len(means)):
+        for k in places[offsets[s] : offsets[s + 1]]:
+            for y in range(rows.shape[1]):
+                means[s, y] += rows[k, y]
+        means[s] /= max(offsets[s + 1] - offsets[s], 1)
+    return means

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -53,8 +53,6 @@ class Memberships:
     """Memberships read, duplicates included."""
     unknown_dropped: int
     """Memberships left out because their node is not in the node table."""
-    without: int
-    """Nodes in no community, because their value of the column is null."""
     sorter: PairSorter
     """Yields community codes and canonical members in order, once, and then has the
     number of repeated memberships."""
@@ -125,8 +123,7 @@ def from_column(
         "communities = column:NAME"
     )
     names = column, node_id
-    found = _read(present, names, nodes, settings, scratch, "error", missing)
-    return replace(found, without=len(nodes) - found.total)
+    return _read(present, names, nodes, settings, scratch, "error", missing)
 
 
 def from_assignment(assignment: Ints, settings: Settings, scratch: Path) -> Memberships:
@@ -136,7 +133,7 @@ def from_assignment(assignment: Ints, settings: Settings, scratch: Path) -> Memb
     sorter = PairSorter(len(names), n_nodes, settings.input.memory_bytes, scratch)
     sorter.add(assignment, np.arange(n_nodes))
     digest = hashlib.blake2b(assignment.tobytes(), digest_size=16).hexdigest()
-    return Memberships(names, n_nodes, 0, 0, sorter, digest)
+    return Memberships(names, n_nodes, 0, sorter, digest)
 
 
 def _read(
@@ -162,7 +159,7 @@ def _read(
         dropped += int(np.count_nonzero(~known))
         total += int(np.count_nonzero(known))
         sorter.add(code[known], index[known])
-    return Memberships(named.values, total, dropped, 0, sorter)
+    return Memberships(named.values, total, dropped, sorter)
 
 
 def _distinct(batches: Iterator[Batch], column: str) -> NodeIds | None:
@@ -202,19 +199,8 @@ def community_batches(
     memberships: int = 1 << 22,
     communities: int = 1 << 17,
 ) -> Iterator[tuple[int, Communities]]:
-    """Divide complete communities, in order, into batches.
-
-    A batch ends once it has `memberships` memberships or `communities` communities, so
-    only its last community can exceed the limit. Yields the number of the batch's first
-    community, and the batch.
-    """
+    """Divide the communities of sorted chunks: see `Communities.parts`."""
     for chunk in chunks:
-        at, n_majors = 0, chunk.last - chunk.first
-        while at < n_majors:
-            limit = int(chunk.indptr[at]) + memberships
-            last = int(np.searchsorted(chunk.indptr, limit, side="left"))
-            last = min(max(last, at + 1), at + communities, n_majors)
-            ends = chunk.indptr[at : last + 1]
-            members = chunk.minor[ends[0] : ends[-1]]
-            yield chunk.first + at, Communities(ends - ends[0], members)
-            at = last
+        sets = Communities(chunk.indptr, chunk.minor)
+        for first, part in sets.parts(memberships, communities):
+            yield chunk.first + first, part

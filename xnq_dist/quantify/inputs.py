@@ -52,8 +52,9 @@ def quantify_inputs(
         "settings": settings.model_dump(mode="json", include=USED),
     }
     if source == "leiden":
-        from xnq_dist.groups.detection import engine_of
+        from xnq_dist.groups.detection import streams
 
+        streamed = streams(settings, stages["graph"].facts["n_edges"])
         inputs["leiden"] = settings.leiden.model_dump()
-        inputs["engine"] = engine_of(settings, stages["graph"].facts["n_edges"])
+        inputs["engine"] = "streamed" if streamed else "cpu"
     return inputs | answer_digests(folder, sources, settings, source)

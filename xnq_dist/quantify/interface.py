@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, TypeVar, cast
@@ -35,6 +35,7 @@ T = TypeVar("T")
 EMPTY = "no member is in the graph: nothing to estimate"
 ALL_LABELLED = "every member is labelled: counted exactly"
 NONE_UNLABELLED = "every member is labelled: no unlabelled member to estimate"
+STUCK = "the estimate did not converge: compare quantifier=auto"
 UNSEEN = (
     "no labelled member: the interval is wide because labels elsewhere show that "
     "communities differ by class"
@@ -103,6 +104,24 @@ class Communities:
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
+
+    def parts(
+        self, memberships: int, communities: int = 1 << 17
+    ) -> Iterator[tuple[int, Communities]]:
+        """Divide complete communities, in order; yield the first one's number, too.
+
+        A part ends once it has `memberships` memberships or `communities` communities,
+        so only its last community can exceed the limit.
+        """
+        begin = 0
+        while begin < len(self):
+            limit = int(self.offsets[begin]) + memberships
+            end = int(np.searchsorted(self.offsets, limit, side="left"))
+            end = min(max(end, begin + 1), begin + communities, len(self))
+            ends = self.offsets[begin : end + 1]
+            members = self.members[ends[0] : ends[-1]]
+            yield begin, Communities(ends - ends[0], members)
+            begin = end
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,20 +270,19 @@ def combine(
     usable = n_estimated > 0
 
     def of_all(estimated: Floats | None, known: NDArray[Any] = counts) -> Floats:
-        combined = np.full(counts.shape, np.nan)
         if estimated is None:
-            return combined
+            return np.full(counts.shape, np.nan)
         if labelled == "exclude":
-            combined[usable] = estimated[usable]
-            return combined
-        expected = n_estimated[usable, None] * estimated[usable]
-        combined[usable] = (known[usable] + expected) / sizes[usable, None]
-        exact = ~usable & (sizes > 0)
-        combined[exact] = known[exact] / sizes[exact, None]
-        return combined
+            return np.where(usable[:, None], estimated, np.nan)
+        expected = n_estimated[:, None] * np.where(usable[:, None], estimated, 0.0)
+        return np.asarray(
+            (known + expected) / np.where(sizes > 0, sizes, np.nan)[:, None]
+        )
 
     all_labelled = NONE_UNLABELLED if labelled == "exclude" else ALL_LABELLED
-    notes = np.where(sizes == 0, EMPTY, np.where(usable, "", all_labelled))
+    converged = estimates.converged | ~usable
+    notes = np.where(usable, np.where(converged, "", STUCK), all_labelled)
+    notes[sizes == 0] = EMPTY
     if estimates.unseen is not None:
         notes = np.where(estimates.unseen, UNSEEN, notes)
     return Prevalence(
@@ -272,7 +290,7 @@ def combine(
         n_labelled=n_labelled,
         n_estimated=n_estimated,
         prevalence=of_all(estimates.prevalence),
-        converged=np.where(usable, estimates.converged, True),
+        converged=converged,
         notes=notes,
         lower=of_all(estimates.lower),
         upper=of_all(estimates.upper),

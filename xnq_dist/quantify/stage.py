@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -128,11 +129,14 @@ def quantify(
     """
     began = time.monotonic()
     source = choose_source(sources.memberships, settings)
-    inputs = _inputs(run, sources, settings, source)
+    names = ("graph", "labels", "readout", "posteriors")
+    stages = {name: run.complete(name) for name in names}
+    graph, classes = stages["graph"], stages["labels"].facts["classes"]
+    check_prior(settings.labels.prior, tuple(map(str, classes)))
+    inputs = quantify_inputs(stages, run.folder, sources, settings, source)
     reused = run.reuse(STAGE, inputs)
     if reused is not None:
         return reused
-    graph, classes = run.complete("graph"), run.complete("labels").facts["classes"]
     stage = run.stage(STAGE)
     attempt = stage.begin()
     quantifier = make_quantifier(settings.quantifier, settings)
@@ -157,19 +161,18 @@ def quantify(
         if job.learnt is not None and settings.auto.pooled and not by_class:
             batches = list(batches)
             job, learnt["pooled"] = _pool(job, batches, client)
-        estimated = _over(batches, estimate_batch, job, client, progress, last=True)
+        estimated = _over(batches, estimate_batch, job, client, progress)
     of_graph = result(client, whole)
     labels = label_facts(learnt.get("labels"), of_graph, classes, settings)
     table, counts = write_tables(job, memberships, classes, quantifier.name, estimated)
-    answer = vars(of_graph["answer"])
-    totals = total_rows(answer, classes, quantifier.name, settings, labels)
+    method = quantifier.name
+    totals = total_rows(of_graph["answer"], classes, method, settings, labels)
     files = [table, attempt.write_table("totals", totals, "totals")]
     files += [job.learnt] if job.learnt is not None else []
     files += [detected.record] if detected is not None else []
     facts = {
         "duplicates_dropped": memberships.sorter.duplicates,
         "unknown_dropped": memberships.unknown_dropped,
-        "without_community": memberships.without,
         "source": source,
         "detected": memberships.digest,
         "quantifier": quantifier.name,
@@ -179,22 +182,11 @@ def quantify(
     if learnt:
         facts["labels"] = labels
     _log(facts, settings)
-    for used in job.temporary:
+    for used in chain(*job.sums, (batch.members for batch, _ in estimated)):
         attempt.folder.delete(used.name)
     run_on_workers(client, forget_nodes)
     seconds = time.monotonic() - began
     return stage.commit(attempt, files, fingerprint(inputs), inputs, facts, seconds)
-
-
-def _inputs(
-    run: RunDirectory, sources: Sources, settings: Settings, source: str
-) -> dict[str, Any]:
-    """What the results depend on; the earlier stages must be complete."""
-    names = ("graph", "labels", "readout", "posteriors")
-    stages = {name: run.complete(name) for name in names}
-    classes = tuple(str(name) for name in stages["labels"].facts["classes"])
-    check_prior(settings.labels.prior, classes)
-    return quantify_inputs(stages, run.folder, sources, settings, source)
 
 
 def _learn(
@@ -238,7 +230,7 @@ def _pool(
         "weights": weights.tolist(),
         "spread": float(np.sqrt((weights * np.tile(SPREADS, 2) ** 2).sum())),
     }
-    return replace(job, parts=tuple(weights.tolist())), facts
+    return replace(job, parts=weights), facts
 
 
 def _log(facts: dict[str, Any], settings: Settings) -> None:
@@ -268,12 +260,8 @@ def _over(
     job: BatchJob,
     client: Client,
     progress: Progress = silent,
-    last: bool = False,
 ) -> list[tuple[CommunityBatch, T]]:
-    """Do a task for all batches; return them with its results, in order.
-
-    With `last`, files of members are deleted as soon as they are not needed.
-    """
+    """Do a task for all batches; return them with its results, in order."""
     futures = {}
     for batch in batches:
         key = f"{task.__name__}-{job.attempt.id}-{batch.number:05d}"
@@ -285,12 +273,9 @@ def _over(
         while left:
             done, left = wait_some(left, look)
             for future, found in zip(done, gather(client, done), strict=True):
-                batch = futures[future]
-                results.append((batch, found))
+                results.append((futures[future], found))
                 # Dask would recompute a future that is still held when a worker dies.
                 future.release()
-                if last:
-                    job.attempt.folder.delete(batch.members.name)
             progress("quantify", len(results), len(futures))
     finally:
         for future in left:

@@ -172,9 +172,9 @@ class Rows:
         # "W": for read-only arrays the kernel would be compiled once more.
         labels = np.require(self.labels, np.int32, ["C", "W"])
         folds = np.require(self.folds, np.int32, ["C", "W"])
-        visible = np.ones((count, int(folds.max(initial=0)) + 1), bool)
-        for each, problem in zip(visible, problems, strict=True):
-            each[list(problem.hidden)] = False
+        # A hidden fold may have no rows, where there are few labels.
+        places = np.arange(int(folds.max(initial=0)) + 1)
+        visible = np.stack([~np.isin(places, each.hidden) for each in problems])
         losses, totals, used = np.zeros(count), np.zeros(columns), self.used()
         slopes, some = np.zeros((width, len(shifts))), max(1, VALUES // max(1, width))
         for first in range(0, len(labels), some):

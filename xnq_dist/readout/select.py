@@ -157,7 +157,8 @@ def _search(
         labels[found.roles != ROLES.index("train")] = -1
     index = to_fit(labels, min(reservoir.dim, UNITS), settings)
     fitted = labels[index]
-    folds = plan_folds(fitted, None, classes, settings.readout.folds, settings.seed)
+    train = np.zeros(len(index), np.int8) if known.facts["has_roles"] else None
+    folds = plan_folds(fitted, train, classes, settings.readout.folds, settings.seed)
     rows, places = located(node_index(graph, manifest), index)
     threads = min(workers(client).values(), default=1)
     recurrent, inputs_tried = candidates(settings)

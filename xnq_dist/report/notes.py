@@ -13,21 +13,15 @@ __all__ = ["notes"]
 
 def notes(facts: Page) -> list[tuple[str, list[str]]]:
     """Sentences by what they are about; without those that have nothing to say."""
-    warnings = _warnings(facts)
-    found = (
-        ("how the labels were chosen", _labels(facts)),
-        ("1 warning" if len(warnings) == 1 else f"{len(warnings)} warnings", warnings),
-    )
-    return [(what, texts) for what, texts in found if texts]
-
-
-def _labels(facts: Page) -> list[str]:
-    """Sentences on how the labelled nodes were chosen and what follows from it."""
-    verdict = facts.of("quantify").get("labels")
-    if not verdict or facts.settings.quantifier != "auto":
-        return []
-    texts = sentences(verdict, facts.settings.intervals.level)
-    return [plain(text, 1000) for text in texts]
+    found, warnings = [], _warnings(facts)
+    chosen, level = facts.of("quantify").get("labels"), facts.settings.intervals.level
+    is_auto = facts.settings.quantifier == "auto"
+    if chosen and is_auto and (texts := sentences(chosen, level)):
+        found.append(("how the labels were chosen", [plain(t, 1000) for t in texts]))
+    if warnings:
+        number = len(warnings)
+        found.append(("1 warning" if number == 1 else f"{number} warnings", warnings))
+    return found
 
 
 def _warnings(facts: Page) -> list[str]:
@@ -42,9 +36,8 @@ def _warnings(facts: Page) -> list[str]:
             "prevalence.parquet): compare them with quantifier=auto."
         )
     if view.classes:
-        known = ~np.isnan(view.prevalence[:, -1]) | view.suppressed
-        empty = int(np.count_nonzero(~known))
-        if empty:
+        missing = np.isnan(view.prevalence[:, -1]) & ~view.suppressed
+        if empty := int(np.count_nonzero(missing)):
             warnings.append(
                 f"{facts.naming.some_communities(empty)} without prevalence: there is "
                 "no member to estimate from (column note in prevalence.parquet)."

@@ -9,7 +9,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from xnq_dist.report.page_data import Page, environment
+from xnq_dist.report.page_data import Page
 from xnq_dist.report.sections import SECTIONS
 from xnq_dist.report.verdict import verdict
 from xnq_dist.steps.results import Results
@@ -38,28 +38,22 @@ def page(shown: Page) -> str:
     ]
     some = naming.some_communities(len(shown.view.names))
     script, style = _file("page.js"), _file("page.css")
-    return (
-        environment()
-        .get_template("report.html.j2")
-        .render(
-            title=f"Share of {shown.last or 'each class'} in {some}",
-            created=shown.created,
-            policy=(
-                f"default-src 'none'; script-src '{_hash(script)}'; "
-                f"style-src '{_hash(style)}'; base-uri 'none'; form-action 'none'"
-            ),
-            # Files of this package, and a text that `Page.data` has escaped.
-            script=Markup(script),  # noqa: S704
-            style=Markup(style),  # noqa: S704
-            data=Markup(shown.data()),  # noqa: S704
-            verdict=verdict(shown),
-            # A section's template has escaped every text.
-            sections=[(*named, Markup(body)) for *named, body in bodies if body],  # noqa: S704
-            unprinted=[name for name, *_ in bodies if name not in PRINTED],
-            naming=naming,
-            anomalies=shown.compared,
-            compared=shown.table("changes") is not None,
-        )
+    return shown.render(
+        "report.html.j2",
+        title=f"Share of {shown.last or 'each class'} in {some}",
+        policy=(
+            f"default-src 'none'; script-src '{_hash(script)}'; "
+            f"style-src '{_hash(style)}'; base-uri 'none'; form-action 'none'"
+        ),
+        # Files of this package, and a text that `Page.data` has escaped.
+        script=Markup(script),  # noqa: S704
+        style=Markup(style),  # noqa: S704
+        data=Markup(shown.data()),  # noqa: S704
+        verdict=verdict(shown),
+        # A section's template has escaped every text.
+        sections=[(*named, Markup(body)) for *named, body in bodies if body],  # noqa: S704
+        unprinted=[name for name, *_ in bodies if name not in PRINTED],
+        changes=shown.table("changes") is not None,
     )
 
 

@@ -29,6 +29,7 @@ from scipy.special import ndtri
 from xnq_dist.core.arrays import Bools, Floats, Ints
 from xnq_dist.core.plain_text import plain
 from xnq_dist.core.settings import Settings
+from xnq_dist.quantify.community_rows import community_ids
 from xnq_dist.report.naming import Naming
 from xnq_dist.report.wording import count, probability, share
 from xnq_dist.steps.anomalies import reference_of
@@ -72,9 +73,8 @@ class Page:
     @property
     def created(self) -> str:
         """When the last stage was completed."""
-        stages = self.results.stages.values()
-        last = max((stage.created for stage in stages), default="")
-        return last[:16].replace("T", " ") + (" UTC" if last.endswith("+00:00") else "")
+        last = max(stage.created for stage in self.results.stages.values())
+        return f"{last[:16].replace('T', ' ')} UTC"
 
     @property
     def level(self) -> str:
@@ -101,6 +101,12 @@ class Page:
         return self.naming.of_class(classes[-1]) if classes else ""
 
     @property
+    def everybody(self) -> str:
+        """The nodes that shares of the complete graph are about."""
+        kind = "unlabelled " if self.settings.labelled == "exclude" else ""
+        return f"{kind}{self.naming.nodes()}"
+
+    @property
     def compared(self) -> bool:
         """Whether communities are compared with the rest."""
         return self.table("anomalies") is not None
@@ -116,10 +122,16 @@ class Page:
         return self._of_anomalies("qvalue")
 
     def _of_anomalies(self, name: str) -> Floats:
-        table = self.table("anomalies")
-        if table is None:
-            return np.full(self.view.prevalence.shape, np.nan)
-        return self.view.matrix(table, name)
+        """A column of the table ``anomalies``, (K, C); NaN: no value."""
+        view, table = self.view, self.table("anomalies")
+        values = np.full(view.prevalence.shape, np.nan)
+        if table is not None:
+            names = community_ids(view.names)
+            rows = pc.index_in(table["community"], value_set=names)
+            columns = pc.index_in(table["class"], value_set=view.labels)
+            there = rows.to_numpy(), columns.to_numpy()
+            values[there] = pc.fill_null(table[name], np.nan).to_numpy()
+        return values
 
     @cached_property
     def beyond(self) -> Bools:
@@ -129,13 +141,12 @@ class Page:
     @cached_property
     def curve(self) -> Mapping[str, Any]:
         """Bins of the last class's calibration plot, and its name; empty: no plot."""
-        names = [str(name) for name in self.of("labels").get("classes") or ()]
-        curves, classes = self.of("readout").get("reliability") or (), self.view.classes
-        # A run of an earlier version has one curve, of the last class by value.
-        if not classes or classes[-1] not in names or len(curves) != len(names):
-            return {}
-        curve = curves[names.index(classes[-1])]
-        return {**curve, "name": self.last} if any(curve["count"]) else {}
+        names = self.of("labels").get("classes") or ()
+        curves = self.of("readout").get("reliability") or ()
+        for name, curve in zip(names, curves, strict=False):
+            if str(name) in self.view.classes[-1:] and any(curve["count"]):
+                return {**curve, "name": self.last}
+        return {}
 
     @property
     def order(self) -> Ints:
@@ -146,10 +157,9 @@ class Page:
     def shown_classes(self) -> list[int]:
         """Places of the classes on the page: the last, then by falling mean share."""
         sums = np.nan_to_num(self.view.prevalence).sum(axis=0)
-        last = len(sums) - 1
-        by_share = [c for c in np.argsort(-sums, kind="stable").tolist() if c != last]
+        sums[-1:] = np.inf
         number = max(MAX_ESTIMATES // max(len(self.order), 1), 1)
-        return [last, *by_share][: min(number, len(sums))]
+        return list(np.argsort(-sums, kind="stable")[:number].tolist())
 
     def data(self) -> str:
         """The data for the page's script: JSON that is safe inside a script element."""
@@ -212,26 +222,18 @@ class Page:
 
     def total(self, c: int = -1) -> Mapping[str, Any]:
         """The row of one class for all nodes together; empty if there is none."""
-        totals = self.table("totals")
-        rows = [] if totals is None else totals.to_pylist()
-        name = self.view.classes[c]
-        return next((row for row in rows if str(row["class"]) == name), {})
+        totals, classes = self.table("totals"), self.view.classes
+        rows = totals.to_pylist() if totals and classes else []
+        return next((row for row in rows if str(row["class"]) == classes[c]), {})
 
-    def render(self, template: str, **values: Any) -> str:
-        """Fill in the template of this name, a file of the folder `templates`.
+    def render(self, template: str | Template, **values: Any) -> str:
+        """Fill in a template, or the file of this name in the folder `templates`.
 
-        It also gets `settings`, `last` and `naming`.
+        It also gets this `page`, and its `settings`, `last` and `naming`.
         """
-        return self._filled(environment().get_template(f"{template}.html.j2"), values)
-
-    def render_text(self, text: str, **values: Any) -> str:
-        """Like `render`, with the text of a template."""
-        return self._filled(environment().from_string(text), values)
-
-    def _filled(self, template: Template, values: Mapping[str, Any]) -> str:
-        return template.render(
-            settings=self.settings, last=self.last, naming=self.naming, **values
-        )
+        of_page = {"settings": self.settings, "last": self.last, "naming": self.naming}
+        known = environment().get_template(template)
+        return known.render(page=self, **of_page, **values)
 
 
 @cache
@@ -278,9 +280,8 @@ def _steps(values: Floats) -> list[int | None]:
     near = np.rint(exact)
     # Where the page prints one place less, the value decides and not its rounding.
     near += (near % 10 == 5) * np.where(exact < near, -1, 1)
-    steps = near.astype(int).tolist()
-    known = (~np.isnan(values)).tolist()
-    return [step if there else None for step, there in zip(steps, known, strict=True)]
+    steps = pa.array(near.astype(np.int64), mask=np.isnan(values))
+    return list(steps.to_pylist())
 
 
 def _json(values: Any) -> str:

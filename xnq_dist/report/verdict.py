@@ -86,13 +86,12 @@ def _on_the_model(level: Level, skill: Mapping[str, float] | None, page: Page) -
 
 def _on_all_nodes(page: Page) -> str:
     """The share of the class among all nodes together, with its interval."""
-    row = page.total() if page.view.classes else {}
+    row = page.total()
     if row.get("prevalence") is None:
         return ""
-    kind = "unlabelled " if page.settings.labelled == "exclude" else ""
     span = _span(row["lower"], row["upper"], page)
     share = f"{whole(row['prevalence'])} {page.last}"
-    return f"All {kind}{page.naming.nodes()}: {share}{span}."
+    return f"All {page.everybody}: {share}{span}."
 
 
 def _on_communities(page: Page) -> str:
@@ -113,9 +112,9 @@ def _on_communities(page: Page) -> str:
     known = view.ranked[named[view.ranked]]
     if len(known):
         highest = int(known[np.argmax(view.prevalence[known, -1])])
-        p, low, high = (float(values[highest, -1]) for values in view.estimates())
-        place = view.name(highest, NAME)
-        text += f" Highest: {place}, {whole(p)}{_span(low, high, page)}."
+        share = whole(view.prevalence[highest, -1])
+        span = _span(view.lower[highest, -1], view.upper[highest, -1], page)
+        text += f" Highest: {view.name(highest, NAME)}, {share}{span}."
     return text
 
 

@@ -17,11 +17,8 @@ from numpy.typing import NDArray
 from xnq_dist.core.arrays import Floats32, Ints, Ints32
 from xnq_dist.core.simd import (
     LANES,
-    LINE,
     WIDTH,
-    fence,
     prefetch,
-    stream_line,
     sum_nonzeros,
     transpose_block,
 )
@@ -133,27 +130,6 @@ def narrow(values: Floats32, out: NDArray[np.uint16]) -> None:
             if size > np.uint32(0x7F800000):
                 half = np.uint32(0x7E00)
             out[row, j] = np.uint16(sign | half)
-
-
-@njit(cache=True, nogil=True)
-def stream(values: Floats32, out: Floats32) -> None:
-    """``out = values`` by non-temporal stores, for rows that are not read again soon.
-
-    An ordinary store first reads the cache line that it overwrites. Shapes (rows, w),
-    rows contiguous; cache lines shared by two rows or blocks use ordinary stores.
-    """
-    rows, width = values.shape
-    for row in range(rows):
-        place = (out.ctypes.data + row * out.strides[0]) // 4 % LINE
-        head = min((LINE - place) % LINE, width)
-        tail = head + (width - head) // LINE * LINE
-        for j in range(head):
-            out[row, j] = values[row, j]
-        for j in range(head, tail, LINE):
-            stream_line(values, row, j, out, row)
-        for j in range(tail, width):
-            out[row, j] = values[row, j]
-    fence()
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -284,26 +260,20 @@ def sparse_superstep(
     drive: Floats32,
     tile: Floats32,
     sums: Floats32,
-    spare: Floats32,
     out: Floats32,
 ) -> None:
     """`gather_add`, then `sparse_update`, for `LANES` rows at a time.
 
     Sums are still in the core's cache when they are updated. Parameters are those of
-    the two functions; `drive` and `out` have shape (last - first, d'). If `spare` has
-    shape (`LANES`, d'), rows are computed there and written by non-temporal stores; if
-    it has no rows, they are computed in `out`.
+    the two functions; `drive` and `out` have shape (last - first, d').
     """
-    streamed = spare.shape[0] > 0
     for start in range(0, last - first, LANES):
         end = min(start + LANES, last - first)
-        rows = spare[: end - start] if streamed else out[start:end]
+        rows = out[start:end]
         gather_add(
             indptr, indices, weights, owned, halo, first + start, first + end, rows
         )
         sparse_update(rows, columns, values, drive[start:end], tile, sums)
-        if streamed:
-            stream(rows, out[start:end])
 
 
 @njit(cache=True, nogil=True, inline="always")

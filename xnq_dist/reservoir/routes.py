@@ -26,11 +26,6 @@ class Routes:
     """Positions of the halo rows of each owned partition, by owner, ascending: in the
     received block, or in the owner's states if the owner is on this worker."""
 
-    @property
-    def rows_sent(self) -> int:
-        """Number of rows that the worker sends in one superstep."""
-        return sum(len(rows) for to in self.sends.values() for rows in to.values())
-
 
 def find_routes(
     partitions: Mapping[int, Partition],

@@ -22,11 +22,6 @@ from xnq_dist.reservoir.weights import Recurrent, side_by_side
 
 __all__ = ["OnHost", "first_states", "gather"]
 
-STREAMED = 2**28
-"""Bytes of states from which on, with a sparse W, non-temporal stores are used: about
-the last-level cache of large servers. Smaller states are read from the cache in the
-next superstep."""
-
 _NO_WEIGHTS = np.empty(0, dtype=np.float32)
 
 
@@ -78,8 +73,7 @@ class OnHost:
         if self._recurrent[0].columns is None:
             step = _dense(self._recurrent, edges, blocks)
         else:
-            streamed = not half and out.nbytes >= STREAMED
-            step = _sparse(self._recurrent[0], edges, streamed)
+            step = _sparse(self._recurrent[0], edges)
 
         def work(first: int, last: int) -> None:
             after = out[first:last]
@@ -141,16 +135,14 @@ def _edges(partition: Partition, owned: Floats32, halo: Floats32) -> Edges:
     return partition.indptr, partition.indices, weights, owned, halo
 
 
-def _sparse(recurrent: Recurrent, edges: Edges, streamed: bool) -> RowsStep:
+def _sparse(recurrent: Recurrent, edges: Edges) -> RowsStep:
     """Gather and update in one kernel."""
     columns, values, dim = recurrent.columns, recurrent.values, recurrent.dim
     tiles, sums = Spare((dim, kernels.LANES)), Spare((kernels.WIDTH, kernels.LANES))
-    # A few rows stay in a core's cache until they are written; a block would not.
-    spares = Spare((kernels.LANES if streamed else 0, dim))
 
     def step(first: int, last: int, drive: Floats32, out: Floats32) -> None:
-        with tiles.borrow() as tile, sums.borrow() as total, spares.borrow() as spare:
-            scratch: tuple[Any, ...] = (columns, values, drive, tile, total, spare, out)
+        with tiles.borrow() as tile, sums.borrow() as total:
+            scratch: tuple[Any, ...] = columns, values, drive, tile, total, out
             kernels.sparse_superstep(*edges, first, last, *scratch)
 
     return step

@@ -49,8 +49,8 @@ class Recurrent:
     """The recurrent matrix W, already scaled."""
 
     values: Floats32
-    """Dense: shape (d', d'), row i holds the weights of unit i. Sparse and ring:
-    shape (d', k), the non-zeros of each row."""
+    """Dense: shape (d', d'), row i holds the weights of unit i. Sparse: shape (d', k),
+    the non-zeros of each row."""
     columns: Ints32 | None = None
     """Columns of the non-zeros, shape (d', k), ascending in a row; None when dense."""
 
@@ -91,7 +91,7 @@ class Reservoir:
     units: int
     """d'."""
     matrix: str
-    """``dense``, ``sparse`` (`NONZEROS` a row) or ``ring``."""
+    """``dense`` or ``sparse`` (`NONZEROS` a row)."""
     recurrent_factor: float
     """Factor of the recurrent matrix as drawn."""
     input_scale: float
@@ -114,8 +114,6 @@ def recurrent_factor(seed: int, units: int, matrix: str, target: float) -> float
     ----------
     Gallicchio & Micheli, "Fast and deep graph neural networks", AAAI 2020.
     """
-    if matrix == "ring":
-        return target
     radius = recurrent_radius(draw_recurrent(seed, units, matrix), seed)
     # A nilpotent matrix (tiny, sparse) has radius 0: scale by the target alone.
     return target / radius if radius > 0 else target
@@ -185,12 +183,9 @@ def _sparse(seed: int, dim: int) -> Recurrent:
 
 def draw_recurrent(seed: int, dim: int, matrix: str) -> Recurrent:
     """The recurrent matrix before scaling."""
-    if matrix == "dense":
-        return Recurrent(_uniform(seed, Purpose.RESERVOIR_DENSE, dim, dim, 1.0))
     if matrix == "sparse":
         return _sparse(seed, dim)
-    before = ((np.arange(dim, dtype=np.int32) - 1) % dim)[:, None]
-    return Recurrent(np.ones((dim, 1), np.float32), before.astype(np.int32))
+    return Recurrent(_uniform(seed, Purpose.RESERVOIR_DENSE, dim, dim, 1.0))
 
 
 def recurrent_radius(recurrent: Recurrent, seed: int) -> float:

@@ -28,7 +28,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_factor, cho_solve, helmert
 from scipy.sparse import csr_array, hstack
 from scipy.special import expit, log_expit
 
@@ -68,14 +68,9 @@ class Terms:
         none = csr_array((len(self.dense), 0))
         return csr_array(hstack([none, *self.factors], format="csr"))
 
-    @property
-    def width(self) -> int:
-        """Total number of effects."""
-        return int(self.dense.shape[1] + self.groups.shape[1])
-
     def constant(self, rate: float) -> Floats:
-        """Effects for which P(R = 1) is `rate` for every node, shape (width,)."""
-        effects = np.zeros(self.width)
+        """Effects for which P(R = 1) is `rate` for every node, shape (E,)."""
+        effects = np.zeros(len(self.precisions()))
         # The folds' columns, which have flat priors, add up to 1 for every node.
         effects[np.flatnonzero(self.precision == FLAT)] = np.log(rate) - np.log1p(-rate)
         return effects
@@ -94,11 +89,11 @@ class Terms:
         return np.asarray(g)
 
     def slopes(self, rows: Floats) -> Floats:
-        """Sum over nodes of each effect's column times `rows`, shape (width,)."""
+        """Sum over nodes of each effect's column times `rows`, shape (E,)."""
         return np.concatenate([self.dense.T @ rows, self.groups.T @ rows])
 
     def precisions(self) -> Floats:
-        """Prior precision of every effect, shape (width,)."""
+        """Prior precision of every effect, shape (E,)."""
         parts = [
             np.full(factor.shape[1], 1.0 / spread)
             for factor, spread in zip(self.factors, self.spreads, strict=True)
@@ -123,37 +118,25 @@ def plain_terms(folds: Ints32) -> Terms:
 
 def contrasts(n_classes: int) -> Floats:
     """Orthonormal directions whose entries sum to 0, shape (C, C - 1)."""
-    basis = np.zeros((n_classes, n_classes - 1))
-    for k in range(n_classes - 1):
-        basis[: k + 1, k] = 1.0
-        basis[k + 1, k] = -(k + 1.0)
-        basis[:, k] /= np.sqrt((k + 1.0) * (k + 2.0))
-    return basis
+    return np.ascontiguousarray(helmert(n_classes).T)
 
 
 @dataclass(frozen=True, eq=False)
 class SelectionFit:
     """The model at its maximum a posteriori."""
 
-    shift: Floats
-    """a, shape (C,)."""
-    slope: float
-    """s."""
+    point: Floats
+    """(a, s, b in `contrasts` unless fixed at 0, effects of g)."""
     bias: Floats
     """b, which sums to 0, shape (C,)."""
-    effects: Floats
-    """Effects of g, shape (`Terms.width`,)."""
     objective: float
     """Log-likelihood minus the priors' penalties."""
     information: Floats
-    """Expected information on (a, s, b in `contrasts` unless fixed at 0, g), priors
-    included."""
+    """Expected information on the point, priors included."""
     rates: Floats
     """P(R = 1) of every node, shape (n,)."""
     posteriors: Floats
     """p, shape (n, C)."""
-    free: bool
-    """Whether b was fitted."""
     converged: bool
 
     @property
@@ -163,10 +146,8 @@ class SelectionFit:
 
     @property
     def covariance(self) -> Floats:
-        """Covariance of b, marginal over the rest, (C, C); 0 if b was fixed at 0."""
+        """Covariance of b, which was fitted, marginal over the rest, (C, C)."""
         n_classes = len(self.bias)
-        if not self.free:
-            return np.zeros((n_classes, n_classes))
         of_bias = slice(n_classes + 1, 2 * n_classes)
         basis = contrasts(n_classes)
         right = np.zeros((len(self.information), n_classes - 1))
@@ -183,7 +164,7 @@ def fit_model(
 ) -> SelectionFit:
     """Fit the model, with the prior standard deviation `spread` of b; None: b is 0.
 
-    `start` is a fit with the same terms to start from.
+    `start` is a fit with the same terms, and b fixed at 0, to start from.
     """
     problem = _Problem(rows, terms, spread)
     point = problem.first(start)
@@ -205,17 +186,13 @@ def fit_model(
         else:
             break
         point, state = point + step, tried
-    shift, slope, bias, effects = problem.parts(point)
     return SelectionFit(
-        shift,
-        slope,
-        bias,
-        effects,
+        point,
+        problem.parts(point)[2],
         state.objective,
         information,
         expit(state.eta),
         state.p,
-        spread is not None,
         converged,
     )
 
@@ -244,8 +221,6 @@ class _Problem:
         self.n_classes = n_classes
         self.basis = contrasts(n_classes)[:, : 0 if spread is None else n_classes]
         count = self.basis.shape[1]
-        self.middle = np.zeros(n_classes + 1 + count + terms.width)
-        self.middle[n_classes] = 1.0
         self.precision = np.concatenate(
             [
                 np.full(n_classes, SHIFT_PRIOR),
@@ -254,15 +229,15 @@ class _Problem:
                 terms.precisions(),
             ]
         )
+        self.middle = np.zeros(len(self.precision))
+        self.middle[n_classes] = 1.0
 
     def first(self, start: SelectionFit | None) -> Floats:
-        point = self.middle.copy()
-        if start is None:
-            effects = slice(len(point) - self.terms.width, None)
-            point[effects] = self.terms.constant(self.labelled.mean())
-            return point
-        slope, bias = np.array([start.slope]), self.basis.T @ start.bias
-        return np.concatenate([start.shift, slope, bias, start.effects])
+        if start is not None:
+            unbiased = np.zeros(self.basis.shape[1])
+            return np.insert(start.point, self.n_classes + 1, unbiased)
+        effects = self.terms.constant(self.labelled.mean())
+        return np.concatenate([self.middle[: -len(effects)], effects])
 
     def parts(self, point: Floats) -> tuple[Floats, float, Floats, Floats]:
         """Split a point into a, s, b and the effects of g."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +10,11 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csr_array
 from scipy.special import expit, gammaincc, ndtri
 
-from xnq_dist.core.arrays import Bools, Floats, Ints32
+from xnq_dist.core.arrays import Bools, Floats, Ints32, offsets_of
 from xnq_dist.selection.model import Terms, plain_terms
-from xnq_dist.selection.scored_rows import Place
+from xnq_dist.selection.scored_rows import ScoredRows
 
-__all__ = ["Spread", "degree_bins", "place_terms", "uneven"]
+__all__ = ["degree_bins", "place_terms", "uneven"]
 
 
 DEGREE_BINS = 20
@@ -36,45 +35,31 @@ TINY = 1e-300
 """Smallest tail probability; it is that of a standard normal value of 37."""
 
 
-@dataclass(frozen=True)
-class Spread:
-    """Unevenness of labels over the groups of one partition of the nodes."""
-
-    z: float
-    """Test statistic as a standard normal value."""
-    cv2: float
-    """Squared coefficient of variation of the rate of labelling, beyond chance."""
-
-
 def degree_bins(degree: Floats, count: int) -> Ints32:
     """Bins of about equal size, nodes of the same degree together, shape (n,)."""
     ends = np.quantile(degree, np.arange(1, count) / count)
     return np.searchsorted(np.unique(ends), degree, side="left").astype(np.int32)
 
 
-def place_terms(folds: Ints32, place: Place, labelled: Bools) -> Terms:
+def place_terms(rows: ScoredRows) -> Terms:
     """Terms of M1, with the variances of groups' effects estimated at b = 0."""
-    level = plain_terms(folds)
-    columns = [level.dense]
-    factors = [_largest(groups) for groups in place.groups]
-    if place.degree is not None:
-        columns.append(_standardised(np.log1p(place.degree)[:, None]))
-        factors.append(degree_bins(place.degree, DEGREE_BINS))
-    if place.rates.size:
-        columns.append(_standardised(place.rates))
-    dense = np.concatenate(columns, axis=1)
+    level = plain_terms(rows.folds)
+    degree = _standardised(np.log1p(rows.degree)[:, None])
+    dense = np.concatenate([level.dense, degree, _standardised(rows.rates)], axis=1)
+    factors = [_largest(groups) for groups in rows.groups]
+    factors.append(degree_bins(rows.degree, DEGREE_BINS))
     precision = np.full(dense.shape[1], SLOPES)
     precision[: len(level.precision)] = level.precision
     # A factor with a single group is no different from the level.
     several = tuple(_indicators(codes) for codes in factors if codes.max(initial=0) > 0)
     terms = Terms(dense, precision, several, (FIRST,) * len(several))
-    return _with_spreads(terms, labelled.astype(np.float64))
+    return _with_spreads(terms, rows.labelled.astype(np.float64))
 
 
 def _indicators(codes: Ints32) -> csr_array[Any]:
     """A column of zeros and ones for each group; a row of zeros for the code -1."""
     known = codes >= 0
-    ends = np.concatenate([[0], np.cumsum(known)])
+    ends = offsets_of(known)
     shape = len(codes), int(codes.max()) + 1
     return csr_array((np.ones(ends[-1]), codes[known], ends), shape=shape)
 
@@ -135,32 +120,34 @@ def _with_spreads(terms: Terms, labelled: Floats) -> Terms:
     return terms
 
 
-def uneven(groups: Sequence[Ints32], labelled: Bools, rates: Floats) -> list[Spread]:
-    """Compare the numbers of labels in the groups of each partition with expectations.
+def uneven(codes: Ints32, labelled: Bools, rates: Floats) -> tuple[float, float]:
+    """Compare the numbers of labels in the groups of a partition with expectations.
 
+    `rates` are probabilities of a label without an effect of place.
+
+    Returns
+    -------
+    The test statistic as a standard normal value, and the squared coefficient of
+    variation of the rate of labelling, beyond chance.
+
+    Notes
+    -----
     With observed O, expected E and variance V of a group of at least `MIN_NODES` nodes,
     the sum of ``(O - E)^2 / V`` is compared with the Gamma distribution of its mean and
-    variance, and ``cv2 = sum((O - E)^2 - V) / sum(E^2)``. `rates` are probabilities of
-    a label without an effect of place.
+    variance, and ``cv2 = sum((O - E)^2 - V) / sum(E^2)``.
     """
-    spreads = []
-    for codes in groups:
-        sizes = np.bincount(codes)
-        some = sizes >= MIN_NODES
-        observed = np.bincount(codes, labelled)[some]
-        expected = np.bincount(codes, rates)[some]
-        spread = rates * (1 - rates)
-        variance = np.bincount(codes, spread)[some]
-        fourth = np.bincount(codes, spread * (1 - 6 * spread))[some]
-        if len(variance) < 2:
-            spreads.append(Spread(0.0, 0.0))
-            continue
-        excess = (observed - expected) ** 2
-        statistic = float((excess / variance).sum())
-        mean = float(len(variance))
-        noise = float((2 + fourth / variance**2).sum())
-        tail = gammaincc(mean**2 / noise, statistic / (noise / mean))
-        z = float(-ndtri(max(tail, TINY)))
-        cv2 = float((excess - variance).sum() / (expected**2).sum())
-        spreads.append(Spread(z, cv2))
-    return spreads
+    some = np.bincount(codes) >= MIN_NODES
+    if np.count_nonzero(some) < 2:
+        return 0.0, 0.0
+    spread = rates * (1 - rates)
+    observed, expected, variance, fourth = (
+        np.bincount(codes, values)[some]
+        for values in (labelled, rates, spread, spread * (1 - 6 * spread))
+    )
+    excess = (observed - expected) ** 2
+    statistic = float((excess / variance).sum())
+    mean = float(len(variance))
+    noise = float((2 + fourth / variance**2).sum())
+    tail = gammaincc(mean**2 / noise, statistic / (noise / mean))
+    cv2 = float((excess - variance).sum() / (expected**2).sum())
+    return float(-ndtri(max(tail, TINY))), cv2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +12,12 @@ from xnq_dist.core.random_bits import Purpose, mixed_bits, stream_key
 
 __all__ = [
     "MAX_NODES",
-    "Place",
     "ScoredRows",
     "log_rates",
     "model_bytes",
     "normalised",
     "sampled",
+    "scores",
 ]
 
 
@@ -30,21 +30,8 @@ MIN_SCORE = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
-    """Where nodes are in the graph."""
-
-    groups: tuple[Ints32, ...] = ()
-    """Groups of the graph's partitions, the coarse one first, shape (n,) each."""
-    degree: Floats | None = None
-    """Number of in-neighbours, shape (n,)."""
-    rates: Floats = field(default_factory=lambda: np.empty((0, 0)))
-    """Log rates of labelling among the neighbours without the node's own fold, one
-    column per hop, shape (n, H)."""
-
-
-@dataclass(frozen=True, eq=False)
 class ScoredRows:
-    """Labelled and unlabelled nodes, scored by the same models."""
+    """Labelled and unlabelled nodes, scored by the same models, and their places."""
 
     posteriors: Floats
     """Rows on the simplex, computed without the labels of the node's own fold, shape
@@ -53,25 +40,13 @@ class ScoredRows:
     """Class codes, -1 unlabelled, shape (n,)."""
     folds: Ints32
     """Folds, within which scores are comparable, shape (n,)."""
-    place: Place = field(default_factory=Place)
-
-    @classmethod
-    def of(
-        cls,
-        posteriors: NDArray[np.floating],
-        labels: NDArray[np.integer],
-        folds: NDArray[np.integer],
-        prior: Floats,
-        place: Place | None = None,
-    ) -> ScoredRows:
-        """Construct from posteriors; the prior replaces a row of zeros."""
-        share = np.clip(normalised(posteriors, prior), MIN_SCORE, None)
-        return cls(
-            share / share.sum(axis=1, keepdims=True),
-            np.asarray(labels, np.int32),
-            np.asarray(folds, np.int32),
-            place or Place(),
-        )
+    groups: tuple[Ints32, ...]
+    """Groups of the graph's partitions, the coarse one first, shape (n,) each."""
+    degree: Floats
+    """Number of in-neighbours, shape (n,)."""
+    rates: Floats
+    """Log rates of labelling among the neighbours without the node's own fold, one
+    column per hop, shape (n, H)."""
 
     @property
     def labelled(self) -> Bools:
@@ -90,6 +65,12 @@ def normalised(posteriors: NDArray[np.floating], prior: Floats) -> Floats:
     total = rows.sum(axis=1, keepdims=True)
     mean = np.broadcast_to(prior / prior.sum(), rows.shape)
     return np.where(total > 0, rows / np.where(total > 0, total, 1.0), mean)
+
+
+def scores(posteriors: NDArray[np.floating], prior: Floats) -> Floats:
+    """Posteriors bounded away from 0; the prior replaces a row of zeros."""
+    share = np.clip(normalised(posteriors, prior), MIN_SCORE, None)
+    return np.asarray(share / share.sum(axis=1, keepdims=True))
 
 
 def sampled(labels: NDArray[np.integer], seed: int, maximum: int = MAX_NODES) -> Ints:

@@ -14,10 +14,10 @@ from scipy.special import chdtrc, gammaln
 from xnq_dist.core.arrays import Floats
 from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.selection.model import SelectionFit, Terms, fit_model, plain_terms
-from xnq_dist.selection.place import DECILES, Spread, degree_bins, place_terms, uneven
+from xnq_dist.selection.place import DECILES, degree_bins, place_terms, uneven
 from xnq_dist.selection.scored_rows import ScoredRows
 
-__all__ = ["Selection", "detectable_factors", "judge", "reach"]
+__all__ = ["Selection", "detectable_factors", "judge"]
 
 
 PLACE_Z, PLACE_CV2 = 4.0, 0.05
@@ -109,12 +109,14 @@ def _judge(rows: ScoredRows, sizes: tuple[int, int]) -> Selection:
     null = fit_model(rows, plain, None)
     pvalue = _pvalue(rows, plain, null)
     fitted = fit_model(rows, plain, ASSUMED, null)
-    place = _place(rows, fitted)
-    by_place = any(s.z > PLACE_Z and s.cv2 > PLACE_CV2 for s in place)
+    by_place = False
+    for codes in (rows.groups[0], degree_bins(rows.degree, DECILES)):
+        z, cv2 = uneven(codes, rows.labelled, fitted.rates)
+        by_place |= z > PLACE_Z and cv2 > PLACE_CV2
     equal = _equal_counts(rows, fitted)
     by_class = equal and (pvalue < EQUAL or rows.n_classes >= MANY)
     if by_place or (pvalue < DOUBTFUL and not by_class):
-        terms = place_terms(rows.folds, rows.place, rows.labelled)
+        terms = place_terms(rows)
         held = fit_model(rows, terms, None)
         place_pvalue = _pvalue(rows, terms, held)
         if by_place:
@@ -132,14 +134,6 @@ def _judge(rows: ScoredRows, sizes: tuple[int, int]) -> Selection:
         _probability(null, fitted),
         detectable_factors(rows, sizes),
     )
-
-
-def _place(rows: ScoredRows, fitted: SelectionFit) -> list[Spread]:
-    """Unevenness of labels over groups and deciles of degree, compared with M0."""
-    partitions = [groups for groups in rows.place.groups[:1] if groups.max() > 0]
-    if rows.place.degree is not None:
-        partitions.append(degree_bins(rows.place.degree, DECILES))
-    return uneven(partitions, rows.labelled, fitted.rates)
 
 
 def _pvalue(rows: ScoredRows, terms: Terms, null: SelectionFit) -> float:
@@ -192,18 +186,14 @@ def _equal_counts(rows: ScoredRows, fitted: SelectionFit) -> bool:
     return bool(log_chance < np.log(CHANCE))
 
 
-def reach(rows: ScoredRows, sizes: tuple[int, int]) -> Floats:
-    """Noncentrality of M0's test per unit of squared log-bias, by class, shape (C,).
+def detectable_factors(rows: ScoredRows, sizes: tuple[int, int]) -> Floats:
+    """Smallest bias of each class that M0's test would have detected, shape (C,).
 
-    ``n_l (1 - f) Var(p)`` with n_l labels, a labelled share f, and the variance of the
-    labelled nodes' scores.
+    The test's noncentrality per unit of squared log-bias is ``n_l (1 - f) Var(p)`` with
+    n_l labels, a labelled share f, and the variance of the labelled nodes' scores.
     """
     n_known, n_free = sizes
     variance = rows.posteriors[rows.labelled].var(axis=0)
-    return np.asarray(n_known * (n_free / (n_known + n_free)) * variance)
-
-
-def detectable_factors(rows: ScoredRows, sizes: tuple[int, int]) -> Floats:
-    """Smallest bias of each class that M0's test would have detected, shape (C,)."""
+    reach = n_known * (n_free / (n_known + n_free)) * variance
     with np.errstate(divide="ignore", over="ignore"):
-        return np.asarray(np.exp(np.sqrt(POWER / reach(rows, sizes))))
+        return np.asarray(np.exp(np.sqrt(POWER / reach)))

@@ -128,19 +128,12 @@ def _advice(labels: Mapping[str, Any], last: Mapping[str, Any]) -> str:
     verdict, drawn = labels.get("verdict", "none"), labels["drawn"]
     if labels.get("prior"):
         return ""
-    if drawn == "random":
-        if verdict == "none":
+    if drawn in ("random", "by_place"):
+        if verdict == "none" or (drawn, verdict) == ("by_place", "place"):
             return ""
         return (
-            "This contradicts labels.drawn = random: check how the labels came about, "
-            "or set labels.drawn = unknown."
-        )
-    if drawn == "by_place":
-        if verdict not in ("class", "both"):
-            return ""
-        return (
-            "This contradicts labels.drawn = by_place, under which nothing is "
-            "corrected: set labels.drawn = unknown."
+            f"This contradicts labels.drawn = {drawn}, under which nothing is "
+            "corrected: check how the labels came about, or set labels.drawn = unknown."
         )
     if verdict in ("class", "both"):
         first = "Estimates are corrected for it."

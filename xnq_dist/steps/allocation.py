@@ -12,12 +12,12 @@ partition; the contributions of finer partitions and of degree shrink with ``w^2
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from xnq_dist.core.arrays import Bools, Floats, Ints, offsets_of
+from xnq_dist.core.arrays import Floats, Ints, offsets_of
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.estimator_fit import (
     PRIOR_VARIANCE,
@@ -54,8 +54,8 @@ class Strata:
 
     stratum: Ints
     """Stratum of every node, -1 where it is labelled, shape (N,)."""
-    inside: Bools
-    """Whether a stratum is in a community, shape (S, H)."""
+    inside: Floats
+    """1 where a stratum is in a community, else 0, shape (S, H)."""
     sizes: Floats
     """Number of nodes of each stratum, N_h, shape (H,)."""
     weights: Floats
@@ -99,16 +99,14 @@ class Strata:
         sizes = np.bincount(of_free).astype(np.float64)
         stratum = np.full(len(free), -1, np.int64)
         stratum[free] = of_free
-        inside = np.zeros((len(communities), len(sizes)), np.bool_)
+        inside = np.zeros((len(communities), len(sizes)))
         for s, members in enumerate(communities):
-            inside[s, stratum[members[free[members]]]] = True
+            inside[s, stratum[members[free[members]]]] = 1.0
         inner = np.clip(f[:, codes], learnt.least, 1 - learnt.least)
         weights = [np.bincount(of_free, w) for w in (inner * (1 - inner)).T]
-        members = np.concatenate([np.empty(0, np.int64), *communities])
-        batch = Communities(offsets_of([len(one) for one in communities]), members)
-        found = Auto(learnt=replace(learnt, tilt=None)).estimate(
-            batch, nodes, reference
-        )
+        ends = offsets_of([len(one) for one in communities])
+        batch = Communities(ends, np.concatenate(communities))
+        found = Auto(learnt=learnt).in_scenario(None, batch, nodes, reference)
         return cls(
             stratum,
             inside,
@@ -123,40 +121,41 @@ class Strata:
 
     def errors(self, labels: Floats) -> Floats:
         """Predict standard errors from the new labels per stratum, shape (S, K)."""
-        return np.sqrt(np.stack([one for one, _ in self._variances(labels)], axis=1))
+        variances, _ = self._variances(labels)
+        return np.sqrt(self._scales * variances).T
 
     def slope(self, labels: Floats) -> Floats:
         """Derivative of the norm's logarithm by the labels of each stratum, (H,)."""
-        pairs = list(self._variances(labels))
-        variances = np.stack([variance for variance, _ in pairs])
-        top = float(variances.max())
-        if not top:
-            return np.zeros(len(self.sizes))
+        variances, changes = self._variances(labels)
+        changes /= np.where(variances > 0, variances, 1.0)[..., None]
+        variances *= self._scales
+        top = variances.max() or 1.0
         share = (variances / top) ** (POWER / 2)
-        changes = np.stack([change for _, change in pairs])
-        return np.asarray(np.einsum("ks,ksh->h", share / (2 * share.sum()), changes))
+        total = 2 * share.sum() or 1.0
+        return np.asarray(np.einsum("ks,ksh->h", share / total, changes))
 
-    def _variances(self, labels: Floats) -> Iterator[tuple[Floats, Floats]]:
-        """Yield each class's variances and the relative changes by labels.
+    @cached_property
+    def _scales(self) -> Floats:
+        """Factors that make variances without new labels those of `auto`, (K, S)."""
+        before, _ = self._variances(np.zeros(len(self.sizes)))
+        return self.now.T**2 / np.where(before > 0, before, 1.0)
 
-        The shapes are (S,) and (S, H).
+    def _variances(self, labels: Floats) -> tuple[Floats, Floats]:
+        """Variances of the sums over communities, and their changes by labels.
+
+        The shapes are (K, S) and (K, S, H).
         """
-        none = np.zeros(len(labels))
-        for k, now in enumerate(self.now.T):
-            before = self._sums(k, none)[0]
-            variance, change = self._sums(k, labels)
-            scale = now**2 / np.where(before > 0, before, 1.0)
-            relative = change / np.where(variance > 0, variance, 1.0)[:, None]
-            yield scale * np.maximum(variance, 0.0), relative
+        sums = [self._sums(k, labels) for k in range(self.now.shape[1])]
+        variances, changes = (np.stack(each) for each in zip(*sums, strict=True))
+        return np.maximum(variances, 0.0), changes
 
     def _sums(self, k: int, labels: Floats) -> tuple[Floats, Floats]:
-        """Variance of the sum over each community, and its changes by labels."""
+        """`_variances` of one class, shapes (S,) and (S, H)."""
         learnt, groups, w = self.learnt, self.groups, self.weights[:, k]
-        inside = self.inside.astype(np.float64)
-        mass = inside * ((self.sizes - labels) * w)
+        mass = self.inside * ((self.sizes - labels) * w)
         total = mass.sum(axis=1)
         # The first column is of the strata in other groups.
-        sums = np.zeros((len(inside), len(groups) + 1))
+        sums = np.zeros((len(mass), len(groups) + 1))
         np.add.at(sums.T, self.place, mass.T)
         every, a, known = (
             np.append(0.0, values[groups, k])
@@ -176,7 +175,7 @@ class Strata:
         )
         variance = total + (off**2 * v).sum(axis=1) + total**2 * level
         common = total * level - (off * v * a).sum(axis=1)
-        change = inside * (1 + 2 * ((off * v)[:, self.place] + common[:, None]))
+        change = self.inside * (1 + 2 * ((off * v)[:, self.place] + common[:, None]))
         change += (off * opened)[:, self.place] ** 2
         change += (total / after)[:, None] ** 2
         return variance, -w * change
@@ -195,16 +194,14 @@ def _cells(sets: list[Ints], n_nodes: int) -> Ints:
 
 def _bands(values: Floats) -> Ints:
     """Bands of values within a factor of 4, the largest values first."""
-    top = float(values.max(initial=0.0))
-    if not top:
-        return np.zeros(len(values), np.int64)
+    top = values.max(initial=1e-300)
     below = -np.log(np.maximum(values / top, 1e-300)) / np.log(4.0)
     return np.asarray(np.minimum(below.astype(np.int64), BANDS - 1), np.int64)
 
 
 def proportional(strata: Strata) -> Floats:
     """Expected labels of each stratum in a simple random sample."""
-    return strata.sizes * (strata.budget / max(float(strata.sizes.sum()), 1.0))
+    return strata.sizes * (strata.budget / float(strata.sizes.sum()))
 
 
 def allocate(strata: Strata) -> Floats:
@@ -215,7 +212,7 @@ def allocate(strata: Strata) -> Floats:
     """
     labels = SPREAD * proportional(strata)
     left = strata.budget - float(labels.sum())
-    chunk = left / min(max(strata.budget, 1), STEPS)
+    chunk = left / min(strata.budget, STEPS)
     while left > 1e-9:
         capacity = strata.sizes - labels
         slope = np.where(capacity > 1e-12, strata.slope(labels), np.inf)
@@ -237,8 +234,7 @@ def choose(stratum: Ints, chances: Floats, budget: int, seed: int) -> Ints:
     free = np.flatnonzero(stratum >= 0)
     order = free[np.lexsort((rng.random(len(free)), stratum[free]))]
     ends = np.cumsum(chances[stratum[order]])
-    number = min(budget, len(order))
+    points = (rng.random() + np.arange(budget)) * (ends[-1] / budget)
     # Rounding errors of the sum must not drop the last node.
-    points = (rng.random() + np.arange(number)) * (ends[-1] / number if number else 1)
     places = np.minimum(np.searchsorted(ends, points, side="right"), len(order) - 1)
     return np.sort(order[places])

@@ -27,12 +27,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.stats import false_discovery_control
 
-from xnq_dist.core.arrays import Bools, Floats, Ints
+from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.quantify.checks.tails import upper_tail
 from xnq_dist.steps.results import Results
 from xnq_dist.steps.view import PrevalenceView
 
-__all__ = ["find_anomalies", "make", "qvalues", "reference_of", "robust_reference"]
+__all__ = ["find_anomalies", "make", "qvalues", "reference_of"]
 
 
 FAR = 3.0
@@ -53,8 +53,9 @@ def make(results: Results) -> dict[str, pa.Table]:
     view, settings = results.view, results.settings.anomalies
     if not view.has_intervals:
         return {}
-    reference, pvalue = find_anomalies(_compared(view), view.n_nodes, view.se)
-    effect, qvalue = _compared(view) - reference, qvalues(pvalue)
+    shares = _compared(view)
+    reference, pvalue = find_anomalies(shares, view.n_nodes, view.se)
+    effect = shares - reference
     columns = {
         "prevalence": view.prevalence,
         "effect": effect,
@@ -62,19 +63,19 @@ def make(results: Results) -> dict[str, pa.Table]:
         "lower": view.lower - reference,
         "upper": view.upper - reference,
         "pvalue": pvalue,
-        "qvalue": qvalue,
+        "qvalue": qvalues(pvalue),
     }
-    community, of_class = (place.ravel() for place in np.indices(effect.shape))
-    size = np.nan_to_num(np.abs(effect), nan=-1.0).ravel()
-    order = np.lexsort((-view.n_nodes[community], -size))
-    community, of_class = community[order], of_class[order]
+    size = np.nan_to_num(np.abs(effect), nan=-1.0)
+    members = np.repeat(view.n_nodes, len(view.classes))
+    order = np.lexsort((-members, -size.ravel()))
+    community, of_class = np.divmod(order, len(view.classes))
     rows = {
         "community": view.texts(community),
         "class": view.labels.take(pa.array(of_class)),
-        "n_nodes": view.n_nodes[community],
+        "n_nodes": members[order],
     }
     for name, values in columns.items():
-        rows[name] = pa.array(values[community, of_class], from_pandas=True)
+        rows[name] = pa.array(values.ravel()[order], from_pandas=True)
     rows["anomalous"] = pc.less_equal(rows["qvalue"], settings.rate)
     return {"anomalies": pa.table(rows)}
 
@@ -90,15 +91,16 @@ def reference_of(view: PrevalenceView, place: int = -1) -> float:
     It is the mean of all communities, without outliers where there are intervals.
     """
     if view.has_intervals:
-        return _mean(*_weighted(_compared(view)[:, place], view.n_nodes))[2]
-    values, weights = _weighted(view.prevalence[:, place], view.n_nodes)
-    return float((weights * values).sum() / weights.sum()) if weights.any() else np.nan
+        values, weights, _ = _typical(_compared(view)[:, place], view.n_nodes)
+    else:
+        values, weights = _weighted(view.prevalence[:, place], view.n_nodes)
+    return float(values @ weights / weights.sum()) if weights.any() else np.nan
 
 
 def find_anomalies(
     prevalence: Floats, n_nodes: Ints, se: Floats
 ) -> tuple[Floats, Floats]:
-    """Compare every community with the mean of the others (`robust_reference`).
+    """Compare every community with the mean of the others, without outliers.
 
     Parameters
     ----------
@@ -129,52 +131,43 @@ def find_anomalies(
     return reference, pvalue
 
 
-def robust_reference(values: Floats, weights: Floats) -> tuple[Bools, float]:
-    """Select the communities without outliers; return them and their typical distance.
-
-    Weights are numbers of members; communities of weight 0 are left out. The distance
-    from the mean is in standard deviations of chance, at least 1. With r the mean of
-    the selected communities, ``z = (x - r) sqrt(n / (r (1 - r)))``: those beyond `FAR`
-    times the median of abs(z), scaled to a standard deviation and at least 1, are left
-    out, until the selection stays the same.
-    """
-    kept = weights > 0
-    scale = 1.0
-    for _ in range(ROUNDS):
-        total = float(weights[kept].sum())
-        r = float((weights[kept] * values[kept]).sum() / total) if total else 0.0
-        chance = np.sqrt(max(r * (1 - r), EDGE) / np.maximum(weights, 1))
-        z = np.abs(values - r) / chance
-        typical = np.median(z[weights > 0]) if (weights > 0).any() else 0.0
-        scale = max(1.0, 1.4826 * float(typical))
-        before, kept = kept, (weights > 0) & (z <= FAR * scale)
-        if not kept.any() or np.array_equal(kept, before):
-            kept = before
-            break
-    return kept, scale
-
-
 def _weighted(prevalence: Floats, n_nodes: Ints) -> tuple[Floats, Floats]:
     """Values and their numbers of members, both 0 where nothing is compared."""
     known = ~np.isnan(prevalence) & (n_nodes > 0)
     return np.where(known, prevalence, 0.0), np.where(known, n_nodes, 0).astype(float)
 
 
-def _mean(values: Floats, weights: Floats) -> tuple[Floats, float, float]:
-    """Weights without outliers, the typical distance, and the mean of all."""
-    kept, scale = robust_reference(values, weights)
-    used = np.where(kept, weights, 0.0)
-    return used, scale, float(used @ values / max(used.sum(), 1.0))
+def _typical(prevalence: Floats, n_nodes: Ints) -> tuple[Floats, Floats, float]:
+    """Values, their weights without outliers, and their typical distance, at least 1.
+
+    Weights are numbers of members, 0 for outliers and where nothing is compared. The
+    distance from the mean is in standard deviations of chance. With r the mean of the
+    selected communities, ``z = (x - r) sqrt(n / (r (1 - r)))``: those beyond `FAR`
+    times the median of abs(z), scaled to a standard deviation and at least 1, are left
+    out, until the selection stays the same.
+    """
+    values, weights = _weighted(prevalence, n_nodes)
+    known = kept = weights > 0
+    scale = 1.0
+    for _ in range(ROUNDS if known.any() else 0):
+        r = float((weights[kept] * values[kept]).sum() / weights[kept].sum())
+        chance = np.sqrt(max(r * (1 - r), EDGE) / np.maximum(weights, 1))
+        z = np.abs(values - r) / chance
+        scale = max(1.0, 1.4826 * float(np.median(z[known])))
+        before, kept = kept, known & (z <= FAR * scale)
+        if np.array_equal(kept, before):
+            break
+    return values, np.where(kept, weights, 0.0), scale
 
 
 def _others(prevalence: Floats, n_nodes: Ints) -> tuple[Floats, Floats]:
     """Mean of the others for each community, and its variance."""
-    values, weights = _weighted(prevalence, n_nodes)
-    used, scale, centre = _mean(values, weights)
-    rest = used.sum() - used
+    values, weights, scale = _typical(prevalence, n_nodes)
+    centre = float(weights @ values / max(weights.sum(), 1.0))
+    rest = weights.sum() - weights
     alone = rest < 0.5
     rest = np.maximum(rest, 1.0)
-    others = np.clip((used @ values - used * values) / rest, 0.0, 1.0)
+    others = np.clip((weights @ values - weights * values) / rest, 0.0, 1.0)
     variance = scale**2 * centre * (1 - centre) / rest
     return np.where(alone, np.nan, others), variance
 

@@ -15,7 +15,6 @@ from scipy.special import erfc, ndtri
 
 from xnq_dist.core.arrays import offsets_of
 from xnq_dist.core.errors import SettingsError
-from xnq_dist.quantify.checks.quality import SUPPRESSED
 from xnq_dist.quantify.default.auto import Auto, scenario_sums
 from xnq_dist.quantify.interface import Communities, combine
 from xnq_dist.steps.finished import Finished
@@ -56,8 +55,8 @@ def contrast(location: str, first: str, second: str) -> pa.Table:
     """
     run = Finished.open(location)
     nodes, reference = run.tables
-    n_classes, learnt = len(nodes.classes), run.learnt
-    places = [_place(run, name, n_classes) for name in (first, second)]
+    learnt = run.learnt
+    places = [_place(run, name) for name in (first, second)]
     sets = run.members(np.array(places))
     members = np.concatenate([*sets, *sets])
     sizes = [len(sets[0]), len(sets[1]), len(sets[0]) + len(sets[1])]
@@ -102,17 +101,17 @@ def contrast(location: str, first: str, second: str) -> pa.Table:
     )
 
 
-def _place(run: Finished, name: str, n_classes: int) -> int:
+def _place(run: Finished, name: str) -> int:
     """Place of a community that has an estimate."""
     place, where = run.place(name), run.directory.uri
-    row = run.estimates.slice(place * n_classes, 1).to_pylist()[0]
-    if row["quality"] == SUPPRESSED:
-        reason = row["note"].removeprefix("suppressed: ")
+    if run.view.suppressed[place]:
+        least = run.settings.disclosure.min_size
         raise SettingsError(
-            f"community {name!r} of {where} is suppressed ({reason}): set "
-            "disclosure.min_size lower and run again, or choose another community"
+            f"community {name!r} of {where} is suppressed (fewer than {least} "
+            "members): set disclosure.min_size lower and run again, or choose another "
+            "community"
         )
-    if row["prevalence"] is None:
+    if np.isnan(run.view.prevalence[place, 0]):
         raise SettingsError(
             f"community {name!r} of {where} has no estimate to compare: "
             "see the column note of prevalence.parquet"

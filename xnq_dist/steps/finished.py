@@ -21,10 +21,10 @@ from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.profile.inputs import answer_digests
 from xnq_dist.graph.tables import Sources
 from xnq_dist.quantify.communities import open_memberships
-from xnq_dist.quantify.community_rows import community_ids
 from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.quantify.loading import load_groups, load_node_table
+from xnq_dist.steps.view import PrevalenceView
 
 __all__ = ["Finished"]
 
@@ -88,20 +88,15 @@ class Finished:
         return Learnt.from_arrays(load_groups(self.directory).stacked, arrays)
 
     @cached_property
-    def estimates(self) -> pa.Table:
-        """The table ``prevalence``."""
+    def view(self) -> PrevalenceView:
+        """The table ``prevalence``, arranged by community and class."""
         record = self.manifest.named("prevalence-")[0]
-        return self.directory.stage(QUANTIFY).read_table(record, "prevalence")
-
-    @cached_property
-    def names(self) -> pa.Array:
-        """Names of the communities, int64 or string."""
-        width = len(self.directory.complete("labels").facts["classes"])
-        return community_ids(self.estimates["community"].combine_chunks()[::width])
+        table = self.directory.stage(QUANTIFY).read_table(record, "prevalence")
+        return PrevalenceView.of(table)
 
     def place(self, name: str) -> int:
-        """Place of a community in `names`; a `SettingsError` if it is not there."""
-        place = int(pc.index(self.names.cast(pa.string()), name).as_py())
+        """Place of a community in `view`; a `SettingsError` if it is not there."""
+        place = int(pc.index(self.view.names.cast(pa.string()), name).as_py())
         if place < 0:
             raise SettingsError(
                 f"there is no community {name!r} in {self.directory.uri}: see the "

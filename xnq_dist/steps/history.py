@@ -74,7 +74,7 @@ def make(results: Results) -> dict[str, Any]:
         then, settings = without_values(before.read("prevalence")), results.settings
         rates = settings.intervals.level, settings.anomalies.rate
         found, made["changes"] = _compared(now, then, *rates)
-    return made | {"history": _history(results, _run_rows(results, now, found))}
+    return made | {"history": _history(results, now, found)}
 
 
 def _why_not(before: Version, results: Results) -> str:
@@ -149,11 +149,9 @@ def _compared(
 
 def _texts(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Names or classes as they are printed."""
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
-    known = values.dictionary_encode()
-    texts = [str(each) for each in known.dictionary.to_pylist()]
-    return pa.array(texts, pa.string()).take(known.indices)
+    known = pc.unique(values)
+    texts = pa.array([str(each) for each in known.to_pylist()], pa.string())
+    return texts.take(pc.index_in(values, value_set=known))
 
 
 def is_named(values: pa.ChunkedArray, name: str) -> pa.Array:
@@ -174,13 +172,17 @@ def _joined(*tables: pa.Table) -> pa.Table:
     return pa.concat_tables(tables, promote_options="default")
 
 
-def _run_rows(results: Results, now: pa.Table, found: dict[str, pa.Array]) -> pa.Table:
-    """Rows of the run in ``history``; `found`: its changes since the run before."""
+def _history(results: Results, now: pa.Table, found: dict[str, pa.Array]) -> pa.Table:
+    """Rows of all runs, those of the run that is being published last.
+
+    `found` are its changes since the run before. Earlier values of communities that
+    are suppressed now are removed.
+    """
     facts, number = results.facts, len(now)
     series = fingerprint(facts["series"])[:16]
     run = {"run": results.run_id, "created": facts["created"], "series": series}
     names = ("community", "class", "n_nodes", "n_labelled", "quality")
-    return pa.table(
+    rows = pa.table(
         {
             **{name: pa.repeat(value, number) for name, value in run.items()},
             **{name: now[name] for name in names},
@@ -189,18 +191,11 @@ def _run_rows(results: Results, now: pa.Table, found: dict[str, pa.Array]) -> pa
             "changed": found["changed"].cast(pa.bool_()),
         }
     )
-
-
-def _history(results: Results, rows: pa.Table) -> pa.Table:
-    """Rows of all runs, those of a run that is being published last.
-
-    Earlier values of communities that are suppressed now are removed.
-    """
     published = Published(results.directory)
     past, newest = _past_rows(published), next(iter(published.history()), None)
     if past is None:
         return rows
-    if newest and newest.manifest.facts["results"] == results.facts["results"]:
+    if newest and newest.manifest.facts["results"] == facts["results"]:
         # The same results are published again: they are one run.
         past = past.filter(pc.not_equal(past["run"], past["run"][-1]))
     gone = rows.filter(pc.equal(rows["quality"], SUPPRESSED))["community"]

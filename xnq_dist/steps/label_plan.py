@@ -14,8 +14,7 @@ from scipy.special import ndtri
 from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.schemas import conform
-from xnq_dist.graph.ids import NodeIds
-from xnq_dist.quantify.checks.quality import without_values
+from xnq_dist.quantify.community_rows import community_ids
 from xnq_dist.steps.allocation import Strata, allocate, choose, proportional
 from xnq_dist.steps.finished import Finished
 
@@ -100,11 +99,8 @@ def plan_labels(
         raise SettingsError("--budget and --worst must be 1 or more")
     run = Finished.open(location)
     nodes, reference = run.tables
-    widths = _half_widths(without_values(run.estimates), len(nodes.classes))
-    if communities is None:
-        places = _widest(widths, min(worst, MAX_COMMUNITIES), run.directory.uri)
-    else:
-        places = _named(run, communities, widths)
+    widths = (run.view.upper - run.view.lower).max(axis=1) / 2
+    places = _targets(run, communities, min(worst, MAX_COMMUNITIES), widths)
     sets = run.members(places)
     unlabelled = int(np.count_nonzero(nodes.unlabelled))
     budget = min(budget, unlabelled)
@@ -122,38 +118,24 @@ def plan_labels(
     widest = np.full(len(nodes.labels), -1, np.int64)
     for s in reversed(order):
         widest[sets[s]] = s
-    named = run.names.take(pa.array(places))
-    table = _table(run.ids, picked, strata.stratum, chances, widest, named)
+    community, stratum = widest[picked], strata.stratum[picked]
+    names = run.view.texts(places)
+    table = pa.table(
+        {
+            "node_id": community_ids(run.ids.values.take(pa.array(picked))),
+            "community": names.take(pa.array(community, mask=community < 0)),
+            "stratum": stratum,
+            "inclusion_probability": chances[stratum],
+            "label_weight": 1.0 / chances[stratum],
+        }
+    )
     expected = (strata.inside * labels).sum(axis=1)
     figures = expected, widths[places], now, planned, at_random
     predicted = [
-        Predicted(str(named[s].as_py()), *(float(each[s]) for each in figures))
+        Predicted(str(names[s].as_py()), *(float(each[s]) for each in figures))
         for s in order
     ]
-    return LabelPlan(table, predicted, unlabelled)
-
-
-def _table(
-    ids: NodeIds,
-    picked: Ints,
-    stratum: Ints,
-    chances: Floats,
-    community: Ints,
-    names: pa.Array,
-) -> pa.Table:
-    """Rows of the nodes to label; `community` -1: in none of those to be improved."""
-    kind = pa.string() if ids.type == "string" else pa.int64()
-    code, chance = community[picked], chances[stratum[picked]]
-    table = pa.table(
-        {
-            "node_id": ids.values.take(pa.array(picked)).cast(kind),
-            "community": names.take(pa.array(code, mask=code < 0)),
-            "stratum": stratum[picked],
-            "inclusion_probability": chance,
-            "label_weight": 1.0 / chance,
-        }
-    )
-    return conform(table, "label_plan", "plan")
+    return LabelPlan(conform(table, "label_plan", "plan"), predicted, unlabelled)
 
 
 def write_plan(plan: LabelPlan, path: str) -> None:
@@ -178,35 +160,25 @@ def write_plan(plan: LabelPlan, path: str) -> None:
         ) from error
 
 
-def _half_widths(table: pa.Table, n_classes: int) -> Floats:
-    """Half-width of the widest interval of any class, NaN without one, shape (S,)."""
-    lower, upper = (
-        table[name].to_numpy().astype(np.float64).reshape(-1, n_classes)
-        for name in ("lower", "upper")
-    )
-    return np.asarray((upper - lower).max(axis=1) / 2)
-
-
-def _widest(widths: Floats, worst: int, where: str) -> Ints:
-    """Communities with the widest intervals, of those that are not suppressed."""
-    eligible = np.flatnonzero(widths > 0)
-    if not len(eligible):
+def _targets(
+    run: Finished, named: list[str] | None, worst: int, widths: Floats
+) -> Ints:
+    """Places of the named communities, or of those with the widest intervals."""
+    where = run.directory.uri
+    if not named:
+        number = min(worst, np.count_nonzero(widths > 0))
+        if not number:
+            raise SettingsError(
+                f"no community of {where} has an interval to narrow: give more "
+                "members, or lower disclosure.min_size"
+            )
+        return np.sort(np.argsort(-widths, kind="stable")[:number])
+    if len(named) > MAX_COMMUNITIES:
         raise SettingsError(
-            f"no community of {where} has an interval to narrow: give more members, or "
-            "lower disclosure.min_size"
-        )
-    order = eligible[np.argsort(-widths[eligible], kind="stable")]
-    return np.sort(order[:worst])
-
-
-def _named(run: Finished, requested: list[str], widths: Floats) -> Ints:
-    """Places of the named communities, at most `MAX_COMMUNITIES`."""
-    if len(requested) > MAX_COMMUNITIES:
-        raise SettingsError(
-            f"{len(requested)} communities are named with --community: name at most "
+            f"{len(named)} communities are named with --community: name at most "
             f"{MAX_COMMUNITIES}"
         )
-    places = {name: run.place(name) for name in requested}
+    places = {name: run.place(name) for name in named}
     for name, place in places.items():
         if not widths[place] > 0:
             raise SettingsError(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from xnq_dist.core.errors import DamagedError, StageError
+from xnq_dist.core.errors import DamagedError
 from xnq_dist.core.inputs import published_inputs
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import (
@@ -22,6 +22,7 @@ from xnq_dist.core.store import (
     fingerprint,
 )
 from xnq_dist.graph.prepare import partitions_table
+from xnq_dist.graph.profile.inputs import PROFILE
 from xnq_dist.quantify.checks.quality import without_values
 from xnq_dist.steps import STEPS
 from xnq_dist.steps.history import series_of
@@ -30,9 +31,6 @@ from xnq_dist.steps.results import Results
 __all__ = ["publish"]
 
 log = logging.getLogger(__name__)
-
-PROFILE = "_profile.json"
-"""Profile of the input tables in the run directory, if there is one."""
 
 
 def publish(run: RunDirectory, settings: Settings) -> None:
@@ -53,9 +51,10 @@ def publish(run: RunDirectory, settings: Settings) -> None:
     Raises
     ------
     StageError
-        When the stage ``graph`` or ``quantify`` is incomplete, or a table is damaged.
+        When the stage ``graph`` or ``quantify`` is not complete, or a table is damaged.
     """
-    stages = _complete(run)
+    complete = {name: run.complete(name) for name in ("graph", "quantify")}
+    stages = run.manifests() | complete
     inputs = published_inputs(stages, settings)
     content = fingerprint(inputs)
     results = fingerprint({**inputs, "settings": None})
@@ -68,67 +67,43 @@ def publish(run: RunDirectory, settings: Settings) -> None:
             earlier = next(others, None)
         run_id = fingerprint(content, earlier.run_id if earlier else "")
         version = published.version(run_id)
-    faults = version.stage.damages() if version else []
-    if faults:
-        raise faults[0]
     if version is None:
+        quantify = stages["quantify"]
+        tables = {
+            name: pa.concat_tables(_parts(run, quantify, name))
+            for name in ("prevalence", "totals")
+        }
+        if settings.disclosure.table == "nulls":
+            tables["prevalence"] = without_values(tables["prevalence"])
+        numbers = (each.number for each in published.versions())
         facts = {
             "content": content,
             "results": results,
-            "number": max((each.number for each in published.versions()), default=0)
-            + 1,
+            "number": max(numbers, default=0) + 1,
+            "source": quantify.inputs.get("communities") or "",
+            "detected": quantify.facts.get("detected") or "",
+            "created": quantify.created,
         }
-        made = _results(run, settings, stages, run_id, facts)
-        made.earlier = earlier
+        profile = _profile(run)
+        made = Results(
+            tables, settings, run, stages, run_id, earlier, facts, profile=profile
+        )
+        facts["series"] = series_of(settings, facts, list(made.view.classes))
         version = _write(run, made, inputs)
         log.info("results %s are complete in %s", run_id, version.folder.uri)
+    elif faults := version.stage.damages():
+        raise faults[0]
     published.publish(version)
     published.trim(settings.retention.versions)
 
 
-def _complete(run: RunDirectory) -> dict[str, Manifest]:
-    """Manifests of the stages of a complete run."""
-    stages = run.manifests()
-    for name in ("graph", "quantify"):
-        if name not in stages:
-            raise StageError(
-                f"{run.uri}: stage {name} is incomplete, so there is nothing to "
-                "report: run again to resume"
-            )
-    if not stages["quantify"].named("prevalence-"):
-        where = run.stage("quantify").folder.uri
-        raise StageError(f"{where} has no prevalence table: run again to resume")
-    return stages
-
-
-def _results(
-    run: RunDirectory,
-    settings: Settings,
-    stages: dict[str, Manifest],
-    run_id: str,
-    facts: dict[str, Any],
-) -> Results:
-    """The tables of the stage ``quantify``, as the steps read them."""
+def _profile(run: RunDirectory) -> dict[str, Any] | None:
+    """The profile of the input tables; None if there is none."""
     try:
-        profile = run.folder.read_record(PROFILE)
+        return run.folder.read_record(PROFILE)
     except DamagedError as error:
         log.warning("%s", error)
-        profile = None
-    quantify = stages["quantify"]
-    tables = {
-        name: pa.concat_tables(list(_parts(run, quantify, name)))
-        for name in ("prevalence", "totals")
-    }
-    if settings.disclosure.table == "nulls":
-        tables["prevalence"] = without_values(tables["prevalence"])
-    made = Results(tables, settings, run, stages, run_id, facts=facts, profile=profile)
-    facts |= {
-        "source": str(quantify.inputs.get("communities") or ""),
-        "detected": str(quantify.facts.get("detected") or ""),
-        "created": quantify.created,
-    }
-    facts["series"] = series_of(settings, facts, list(made.view.classes))
-    return made
+        return None
 
 
 def _parts(run: RunDirectory, quantify: Manifest, name: str) -> Iterator[pa.Table]:

@@ -68,6 +68,8 @@ class PrevalenceView:
     notes: pa.Array
     quality: NDArray[np.uint8]
     """Places in `QUALITIES`, shape (K, C)."""
+    suppressed: Bools
+    """Communities that the table rates so: their values are shown nowhere, (K,)."""
 
     @classmethod
     def of(
@@ -95,11 +97,11 @@ class PrevalenceView:
         def cells(values: NDArray[Any]) -> NDArray[Any]:
             return np.ascontiguousarray(values.reshape(-1, width)[:, columns])
 
-        def numbers(name: str, empty: float = np.nan) -> NDArray[Any]:
-            return cells(pc.fill_null(table[name], empty).to_numpy())
+        def numbers(name: str) -> Floats:
+            return cells(pc.fill_null(table[name], np.nan).to_numpy())
 
         def counts(name: str) -> Ints:
-            return np.asarray(numbers(name, 0).max(axis=1, initial=0), np.int64)
+            return np.asarray(pc.fill_null(table[name], 0))[::width]
 
         codes = pc.fill_null(pc.index_in(table["quality"], pa.array(QUALITIES)), 0)
         ratings = cells(codes.to_numpy().astype(np.uint8))
@@ -120,6 +122,7 @@ class PrevalenceView:
             n_estimated=counts("n_estimated"),
             notes=pc.if_else(pa.array(gone), pa.scalar(None, notes.type), notes),
             quality=ratings,
+            suppressed=gone,
         )
 
     @cached_property
@@ -130,8 +133,8 @@ class PrevalenceView:
         members. Of equals the larger community comes first; communities without an
         interval come later, and those without a prevalence last.
         """
-        if not len(self.names) or not self.classes:
-            return np.arange(len(self.names))
+        if not self.classes:
+            return np.arange(0)
         p, n = self.prevalence[:, -1], self.n_nodes
         known = ~np.isnan(p) & (n > 0)
         mean = float(np.average(p[known], weights=n[known])) if known.any() else 0.0
@@ -139,28 +142,10 @@ class PrevalenceView:
         lower = np.nan_to_num(self.lower[:, -1], nan=-1.0)
         return np.lexsort((np.arange(len(p)), -n, -shrunk, -lower))
 
-    @cached_property
-    def suppressed(self) -> Bools:
-        """Communities that the table rates so: their values are shown nowhere, (K,)."""
-        return np.asarray(np.any(self.quality == QUALITIES.index(SUPPRESSED), axis=1))
-
     @property
     def has_intervals(self) -> bool:
         """Whether any community has an interval."""
         return bool(np.any(~np.isnan(self.lower)))
-
-    def estimates(self) -> tuple[Floats, Floats, Floats]:
-        """Prevalence and the ends of the intervals, shape (K, C) each."""
-        return self.prevalence, self.lower, self.upper
-
-    def matrix(self, table: pa.Table, name: str) -> Floats:
-        """A column of another table of these communities, (K, C); NaN: no value."""
-        every = self.texts(np.arange(len(self.names)))
-        rows = pc.index_in(table["community"], value_set=every).to_numpy()
-        columns = pc.index_in(table["class"], value_set=self.labels).to_numpy()
-        values = np.full(self.prevalence.shape, np.nan)
-        values[rows, columns] = pc.fill_null(table[name], np.nan).to_numpy()
-        return values
 
     def texts(self, chosen: Ints) -> pa.Array:
         """Names of the chosen communities as ids of a table: int64 or string."""

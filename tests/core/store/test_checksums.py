@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.conftest import flip
 from xnq_dist.core.errors import DamagedError
 from xnq_dist.core.store import CheckedFile, FileRecord, Folder, RunDirectory, Stage
 from xnq_dist.core.store.checksums import BLOCK, ChecksumWriter
@@ -103,14 +104,6 @@ def table(rows: int) -> pa.Table:
             "embedding": pa.FixedSizeListArray.from_arrays(values, 64),
         }
     )
-
-
-def flip(path: str, at: int) -> None:
-    with open(path, "r+b") as stream:
-        stream.seek(at)
-        value = stream.read(1)[0]
-        stream.seek(at)
-        stream.write(bytes([value ^ 1]))
 
 
 def test_every_flipped_bit_of_a_table_is_found_by_its_reader(tmp_path):

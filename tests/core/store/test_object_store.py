@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.chaos.publishing import line_of, settings_of, started
-from tests.conftest import small_settings, write_graph
+from tests.conftest import small_settings, wait_until, write_graph
 from tests.object_store import Key, ObjectStore, serving
 from tests.report.fake_run import prevalence_table, write_fake_run
 from xnq_dist import pipeline
@@ -241,13 +241,12 @@ def poll(store: ObjectStore, path: str, ended: threading.Event) -> list[str]:
 
 def wait_for_version(store: ObjectStore, path: str, number: int) -> None:
     """Wait until a number of versions exist, complete or not."""
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
+
+    def found() -> bool:
         names = store.names(f"{path}/versions/")
-        if len({name.partition("/")[0] for name in names}) >= number:
-            return
-        time.sleep(0.02)
-    raise AssertionError(f"no {number} versions in {path}")
+        return len({name.partition("/")[0] for name in names}) >= number
+
+    wait_until(found, 60, 0.02)
 
 
 @pytest.mark.faults

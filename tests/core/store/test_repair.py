@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.chaos.damage import QUICK
-from tests.conftest import published_values, small_settings, write_graph
+from tests.conftest import flip, published_values, small_settings, write_graph
 from tests.reservoir.test_embed import write_checkpoint
 from tests.test_pipeline import whole_line
 from xnq_dist import jobs, pipeline
@@ -35,12 +35,6 @@ def committed(run: RunDirectory, name: str, value: int = 0) -> Path:
     record = attempt.write_arrays("values", values=np.full(1000, value))
     stage.commit(attempt, [record], "f", {}, {}, 0.0)
     return Path(stage.folder.path(record.name))
-
-
-def flip(path: Path, at: int = 500) -> None:
-    data = bytearray(path.read_bytes())
-    data[at] ^= 1
-    path.write_bytes(data)
 
 
 @pytest.fixture
@@ -173,7 +167,7 @@ def test_damage_in_a_workers_task_is_repaired_by_the_same_run(
     expected = published_values(out)
     kept = run.stage("graph").manifest().attempt
     (record, *_) = run.stage("embeddings").manifest().files
-    flip(Path(run.stage("embeddings").folder.path(record.name)), record.bytes // 2)
+    flip(Path(run.stage("embeddings").folder.path(record.name)))
     assert [found.path for found in verify(out)] == [f"{out}/embeddings/{record.name}"]
     again(graph, out, client, "readout.C=0.3")
     assert "embeddings is deleted because it is damaged" in caplog.text
@@ -201,22 +195,4 @@ def test_stage_function_deletes_damage_for_the_next_run(tmp_path, graph, thread_
     )
     whole_line(out, graph.sources, changed, thread_client)
     whole_line(out, graph.sources, SETTINGS, thread_client)
-    assert published_values(out).equals(expected)
-
-
-@pytest.mark.parametrize("linked", [True, False], ids=["linked", "copied"])
-def test_a_damaged_file_at_its_fixed_path_is_replaced(
-    tmp_path, graph, thread_client, linked
-):
-    """A link shares the damage of the version's file; a copy has its own."""
-    out = tmp_path / "run"
-    again(graph, out, thread_client)
-    shown, expected = out / "totals.parquet", published_values(out)
-    right = shown.read_bytes()
-    if not linked:
-        shown.unlink()
-        shown.write_bytes(right)
-    flip(shown)
-    again(graph, out, thread_client)
-    assert shown.read_bytes() == right
     assert published_values(out).equals(expected)

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.conftest import wait_until
 from xnq_dist.core import lock
 from xnq_dist.core.errors import (
     DamagedError,
@@ -187,13 +188,6 @@ def test_table_that_does_not_fit_its_schema_is_refused_on_write_and_read(run):
         stage.read_table(stage.manifest().files[0], "embeddings")
 
 
-def wait_until(happened) -> None:
-    end = time.monotonic() + 10
-    while not happened():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def enter(run: RunDirectory) -> None:
     with run_lock(run.folder):
         pass
@@ -345,7 +339,7 @@ def test_one_of_many_runs_that_start_together_holds_a_lock_without_flock(
         try:
             with run_lock(run.folder):
                 seen.append("held")
-                wait_until(lambda: len(seen) == 4)
+                wait_until(lambda: len(seen) == 4, 10, 0.01)
         except InfrastructureError as error:
             seen.append(str(error))
 
@@ -366,9 +360,9 @@ def test_heartbeat_goes_on_and_stops_when_the_lock_is_taken_away(
 
     with run_lock(run.folder):
         first = run.folder.read_record(LOCK)["heartbeat"]
-        wait_until(lambda: run.folder.read_record(LOCK)["heartbeat"] > first)
+        wait_until(lambda: run.folder.read_record(LOCK)["heartbeat"] > first, 10, 0.01)
         run.folder.write_bytes(LOCK, lock_of(run.folder, token="thief"))
-        wait_until(lambda: "another run took the lock" in caplog.text)
+        wait_until(lambda: "another run took the lock" in caplog.text, 10, 0.01)
     # A lock of another run is not removed.
     assert run.folder.read_record(LOCK)["token"] == "thief"
 

@@ -60,7 +60,7 @@ def test_a_graph_is_not_downloaded_if_both_tables_are_there(tmp_path, monkeypatc
     monkeypatch.setattr(known_graphs.importlib.util, "find_spec", lambda _: None)
     (tmp_path / "cora").mkdir()
     (tmp_path / "cora" / "nodes.parquet").touch()
-    with pytest.raises(SettingsError):
+    with pytest.raises(SettingsError, match=r"pip install 'xnq-dist\[gnn\]', or put"):
         download("cora", tmp_path)
     (tmp_path / "cora" / "edges.parquet").touch()
     assert download("cora", tmp_path) == tmp_path / "cora"
@@ -93,10 +93,4 @@ def test_a_graph_with_other_counts_than_the_papers_is_refused(pyg, tmp_path):
 def test_a_failed_download_names_the_folder_for_the_tables(pyg, tmp_path):
     pyg.data = RuntimeError("no network")
     with pytest.raises(InfrastructureError, match=r"\(no network\): try again, or put"):
-        download("cora", tmp_path)
-
-
-def test_a_download_without_pyg_names_the_extra(monkeypatch, tmp_path):
-    monkeypatch.setattr(known_graphs.importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(SettingsError, match=r"pip install 'xnq-dist\[gnn\]', or put"):
         download("cora", tmp_path)

@@ -14,6 +14,7 @@ from tests.quantify.samples import (
     labelled_reference,
     make_communities,
     make_nodes,
+    members_of,
     reference_of,
 )
 from xnq_dist.core.config import load_settings
@@ -58,7 +59,7 @@ def test_usable_members_are_those_of_their_definition(seed, dense):
     kept = [[v for v in m if labels[v] < 0 and posteriors[v].any()] for m in sets]
     assert found.rows.tolist() == sorted({v for m in kept for v in m})
     for s, expected in enumerate(kept):
-        own = found.members[found.offsets[s] : found.offsets[s + 1]]
+        own = members_of(found, s)
         np.testing.assert_array_equal(found.rows[own], expected)
         assert found.unlabelled[s] == sum(labels[v] < 0 for v in sets[s])
 

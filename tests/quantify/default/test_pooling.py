@@ -11,7 +11,12 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from tests.quantify.default.test_auto import reference_from
-from tests.quantify.samples import draw_posteriors, make_communities, make_nodes
+from tests.quantify.samples import (
+    draw_posteriors,
+    make_communities,
+    make_nodes,
+    members_of,
+)
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.default.pooling import (
@@ -84,7 +89,7 @@ def slow(
     prior = nodes.posteriors[nodes.labels < 0].mean(axis=0, dtype=float)
     evidence, means, variances = [], [], []
     for s in range(len(batch)):
-        members = batch.members[batch.offsets[s] : batch.offsets[s + 1]]
+        members = members_of(batch, s)
         known = members[nodes.labels[members] >= 0]
         free = members[nodes.labels[members] < 0]
         codes, rows, parts = nodes.labels[known], noisy[known], []
@@ -206,7 +211,7 @@ def test_a_community_keeps_its_bits_among_any_others():
     weights = fit_weights(evidence)
     whole = pooled_members(batch, nodes, reference, weights)
     for s in (0, 7, 29):
-        members = batch.members[batch.offsets[s] : batch.offsets[s + 1]]
+        members = members_of(batch, s)
         some = make_communities(np.arange(100), members, np.arange(40))
         np.testing.assert_array_equal(
             label_evidence(some, nodes, reference)[1], evidence[s]

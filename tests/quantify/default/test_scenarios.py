@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from tests.conftest import small_settings
 from tests.quantify.default.test_auto import N, drawn, reference_from
 from tests.quantify.samples import make_communities, make_nodes
 from xnq_dist.core.errors import InputError, SettingsError
@@ -14,12 +15,11 @@ from xnq_dist.core.settings import LabelSettings
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.default.scenarios import (
-    Surroundings,
     Tilt,
     check_prior,
-    study,
     tilt_of,
 )
+from xnq_dist.quantify.default.surroundings import study
 from xnq_dist.selection.verdict import Selection
 
 EVERY = make_communities(np.arange(N))
@@ -95,7 +95,7 @@ def found_selection(**changes) -> Selection:
     ],
 )
 def test_labels_drawn_decides_between_the_scenarios(declared, changes, share, alone):
-    nodes, reference, *_ = drawn(2)
+    nodes, reference, groups, _ = drawn(2)
     labels = LabelSettings(drawn=declared)
     tilt = tilt_of(labels, found_selection(**changes), nodes, reference.prior)
     if share is None:
@@ -112,9 +112,11 @@ def test_labels_drawn_decides_between_the_scenarios(declared, changes, share, al
         q, w = f[:, 1].mean(), (f[:, 1] * f[:, 0]).mean()
         more = (tilt.shift[0] - 0.16) * w**2
         assert more == pytest.approx((0.5 * q * (1 - q)) ** 2, rel=1e-6)
-    again = Tilt.from_arrays(tilt.to_arrays())
-    np.testing.assert_array_equal(again.factors, tilt.factors)
-    assert (again.share, again.alone) == (tilt.share, tilt.alone)
+    learnt = Learnt.of(nodes, reference, groups, tilt=tilt)
+    again = Learnt.from_arrays(groups, learnt.arrays())
+    np.testing.assert_array_equal(again.variances, learnt.variances)
+    np.testing.assert_array_equal(again.tilt.factors, tilt.factors)
+    assert (again.tilt.share, again.tilt.alone) == (tilt.share, tilt.alone)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -164,12 +166,12 @@ def test_a_tilt_found_in_the_nodes_corrects_the_level():
     nodes = make_nodes(np.stack([1 - seen, seen], axis=1), labels)
     reference = reference_from(nodes)
     groups = (rng.integers(0, 20, n).astype(np.int32),)
-    folds = rng.integers(0, 5, n).astype(np.int32)
 
-    def around(rows):
-        return Surroundings((groups[0][rows],), folds[rows], ())
+    def nobody(rows):
+        return [np.zeros((len(rows), 6))]
 
-    selection = study(nodes, reference, around, True, 0)
+    settings = small_settings("method=xnq+", "readout.folds=5")
+    selection = study(nodes, reference, groups, nobody, settings)
     assert selection.verdict == "class"
     tilt = tilt_of(LabelSettings(), selection, nodes, reference.prior)
     auto = Auto(learnt=Learnt.of(nodes, reference, groups[0], tilt=tilt))

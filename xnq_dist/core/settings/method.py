@@ -59,7 +59,7 @@ class ReservoirSettings(Section):
         description="input weights are uniform in plus or minus this value; select: "
         "by held-out log-loss (xnq), or 0.3 (xnq+)",
     )
-    matrix: Literal["dense", "sparse", "ring"] = Field(
+    matrix: Literal["dense", "sparse"] = Field(
         "sparse", description="form of the recurrent matrix W"
     )
 

@@ -48,6 +48,11 @@ class Version:
     stage: Stage
     manifest: Manifest
 
+    def __repr__(self) -> str:
+        return (
+            f"<results {self.run_id} in {self.folder.uri}: {', '.join(self.tables())}>"
+        )
+
     @property
     def run_id(self) -> str:
         """The run id in its tables."""

@@ -14,7 +14,7 @@ import platform
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, lru_cache
 from importlib import metadata
 from typing import Any, ClassVar
@@ -42,7 +42,7 @@ class Manifest:
     """Files, inputs and facts of a complete stage.
 
     One that a stage wrote or read is pickled as a reference: the process that gets it
-    reads the file when a value is used. Tasks for each partition stay small this way.
+    reads the file. Tasks for each partition stay small this way.
     """
 
     stage: str
@@ -70,17 +70,10 @@ class Manifest:
         found = (record for record in self.files if record.name.startswith(prefix))
         return sorted(found, key=lambda record: record.name)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __reduce__(self) -> tuple[Any, ...]:
         if self._where is None:
-            return self.__dict__
-        return {"stage": self.stage, "attempt": self.attempt, "_where": self._where}
-
-    def __getattr__(self, name: str) -> Any:
-        where = self.__dict__.get("_where")
-        if where is None or name not in (each.name for each in fields(self)):
-            raise AttributeError(name)
-        self.__dict__.update(_sent(where, self.attempt).__dict__)
-        return self.__dict__[name]
+            return type(self), tuple(vars(self).values())
+        return _sent, (self._where, self.attempt)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ __all__ = [
     "NOT_PUBLISHABLE",
     "PUBLISHABLE",
     "SUPPRESSED",
-    "noted",
     "qualities",
     "standard_errors",
     "without_values",
@@ -33,8 +32,8 @@ def qualities(
     lower: Floats,
     upper: Floats,
     rules: QualitySettings,
-    converged: Bools | None = None,
-    suppressed: Bools | None = None,
+    converged: Bools,
+    suppressed: Bools,
 ) -> NDArray[np.object_]:
     """Quality of each community's estimates, shape (S,); None without an interval.
 
@@ -48,9 +47,9 @@ def qualities(
     lower, upper
         Ends of the intervals, shape (S, C); NaN: no interval.
     converged
-        Whether the estimator's stopping rule held, shape (S,). None: all.
+        Whether the estimator's stopping rule held, shape (S,).
     suppressed
-        Communities that are not shown, shape (S,). None: none is.
+        Communities that are not shown, shape (S,).
 
     Examples
     --------
@@ -58,6 +57,7 @@ def qualities(
     ...     np.array([[0.4], [0.4], [0.2], [0.5]]),
     ...     np.array([[0.5], [0.6], [0.7], [0.5]]),
     ...     QualitySettings(),
+    ...     converged=np.ones(4, np.bool_),
     ...     suppressed=np.array([False, False, False, True]),
     ... )
     >>> quality.tolist()
@@ -66,24 +66,11 @@ def qualities(
     width = (upper - lower).mean(axis=1)
     quality = np.full(len(width), CAUTION, np.object_)
     with np.errstate(invalid="ignore"):
-        clear = width <= rules.widths[0]
-        poor = width > rules.widths[1]
-    if converged is not None:
-        clear &= converged
-    quality[clear] = PUBLISHABLE
-    quality[poor] = NOT_PUBLISHABLE
+        quality[converged & (width <= rules.widths[0])] = PUBLISHABLE
+        quality[width > rules.widths[1]] = NOT_PUBLISHABLE
     quality[np.isnan(width)] = None
-    if suppressed is not None:
-        quality[suppressed] = SUPPRESSED
+    quality[suppressed] = SUPPRESSED
     return quality
-
-
-def noted(notes: NDArray[np.str_], converged: Bools) -> NDArray[np.str_]:
-    """The notes with what lowers the quality besides the interval, shape (S,)."""
-    stuck = "the estimate did not converge: compare quantifier=auto"
-    more = np.where(converged, "", stuck)
-    between = np.where((notes != "") & (more != ""), "; ", "")
-    return np.char.add(np.char.add(notes, between), more)
 
 
 def standard_errors(sd: Floats, lower: Floats, upper: Floats, level: float) -> Floats:

@@ -51,7 +51,7 @@ class Counts(Quantifier):
     @property
     def hard(self) -> bool:
         """Whether votes are counted instead of posteriors."""
-        return self.name in ("cc", "acc")
+        return self.name in ("cc", "acc", "nacc")
 
     def predictions(self, posteriors: Floats32, neighbours: Floats | None) -> Floats:
         """What is counted of every node, float64, shape (n, K); K = C."""

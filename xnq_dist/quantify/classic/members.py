@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32, offsets_of
 from xnq_dist.core.errors import InputError
 from xnq_dist.quantify.interface import Communities, Estimates, NodeTable, Reference
 
@@ -76,8 +76,7 @@ def _kept(offsets: Ints, members: Ints, keep: Bools) -> tuple[Ints, Ints]:
     """Offsets and members of the memberships to keep."""
     if keep.all():
         return offsets, members
-    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(keep, dtype=np.int64)])
-    return before[offsets], members[keep]
+    return offsets_of(keep)[offsets], members[keep]
 
 
 def check_two_classes(name: str, n_classes: int) -> None:

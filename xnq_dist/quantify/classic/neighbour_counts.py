@@ -41,11 +41,6 @@ class NeighbourCounts(Counts):
     the graph makes a node its own neighbour.
     """
 
-    @property
-    def hard(self) -> bool:
-        """Whether votes are counted instead of posteriors."""
-        return self.name == "nacc"
-
     def predictions(self, posteriors: Floats32, neighbours: Floats | None) -> Floats:
         """Pairs of a node's prediction i and its neighbours' j, shape (n, C^2).
 

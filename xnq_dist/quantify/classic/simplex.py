@@ -53,24 +53,28 @@ LOG_2 = float(np.log(2.0))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _solve(system: Floats, right: Floats) -> None:
-    """Gaussian elimination with partial pivoting, in place; `right` is the solution."""
-    size = len(right)
+def _solve(system: Floats) -> Floats:
+    """Gaussian elimination with partial pivoting, in place, of (n, n + 1): A and b.
+
+    Returns the solution, a view of the last column.
+    """
+    size = len(system)
     for k in range(size):
         pivot = k + np.argmax(np.abs(system[k:, k]))
         if pivot != k:
-            row, value = system[k].copy(), right[k]
-            system[k], right[k] = system[pivot], right[pivot]
-            system[pivot], right[pivot] = row, value
+            row = system[k].copy()
+            system[k] = system[pivot]
+            system[pivot] = row
         for i in range(k + 1, size):
             factor = system[i, k] / system[k, k]
-            for j in range(k, size):
+            for j in range(k, size + 1):
                 system[i, j] -= factor * system[k, j]
-            right[i] -= factor * right[k]
+    solution = system[:, size]
     for k in range(size - 1, -1, -1):
         for j in range(k + 1, size):
-            right[k] -= system[k, j] * right[j]
-        right[k] /= system[k, k]
+            solution[k] -= system[k, j] * solution[j]
+        solution[k] /= system[k, k]
+    return solution
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -82,41 +86,37 @@ def _quadratic(gram: Floats, linear: Floats, p: Floats) -> bool:
     multiplier is negative. The objective falls strictly, so no set of free classes
     occurs twice. Returns whether the optimality conditions hold.
     """
-    n_classes = gram.shape[0]
     is_free = p > 0.0
-    for _ in range(50 + 10 * n_classes):
+    for _ in range(50 + 10 * len(p)):
         free = np.flatnonzero(is_free)
         size = len(free)
-        system = np.ones((size + 1, size + 1))
+        system = np.ones((size + 1, size + 2))
         system[:size, :size] = gram[free][:, free]
         system[size, size] = 0.0
-        right = np.append(linear[free], 1.0)
-        _solve(system, right)
+        system[:size, size + 1] = linear[free]
+        best = _solve(system)
         # Step length up to the optimum, or until a class reaches 0, and that class.
         length = 1.0
         blocking = -1
         for a in range(size):
             i = free[a]
-            if right[a] < 0.0 and p[i] < length * (p[i] - right[a]):
-                length = p[i] / (p[i] - right[a])
+            if best[a] < 0.0 and p[i] < length * (p[i] - best[a]):
+                length = p[i] / (p[i] - best[a])
                 blocking = i
         for a in range(size):
-            p[free[a]] += length * (right[a] - p[free[a]])
+            p[free[a]] += length * (best[a] - p[free[a]])
         if blocking >= 0:
             p[blocking] = 0.0
             is_free[blocking] = False
             continue
         # At the optimum of the free classes, free the class with the worst multiplier.
-        worst = -TOLERANCE
-        freed = -1
-        for i in range(n_classes):
-            if not is_free[i]:
-                slope = right[size] - linear[i]
-                for j in range(n_classes):
-                    slope += gram[i, j] * p[j]
-                if slope < worst:
-                    worst = slope
-                    freed = i
+        worst, freed = -TOLERANCE, -1
+        for i in range(len(p)):
+            if is_free[i]:
+                continue
+            slope = best[size] - linear[i] + (gram[i] * p).sum()
+            if slope < worst:
+                worst, freed = slope, i
         if freed < 0:
             return True
         is_free[freed] = True
@@ -124,10 +124,10 @@ def _quadratic(gram: Floats, linear: Floats, p: Floats) -> bool:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _write(p: Floats, row: Floats) -> None:
-    """Write p to `row`, projected onto the simplex to remove rounding errors."""
+def _project(p: Floats) -> None:
+    """Project p onto the simplex, in place, to remove rounding errors."""
     inside = np.maximum(p, 0.0)
-    row[:] = inside / inside.sum()
+    p[:] = inside / inside.sum()
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -139,25 +139,18 @@ def mixture_kernel(
     M has the shape (K, C). Fills in `prevalence` with p and `converged` with whether
     the optimality conditions hold within `TOLERANCE`; rows with NaN are skipped.
     """
-    n_rows, n_classes = matrix.shape
-    gram = np.empty((n_classes, n_classes))
-    linear = np.empty(n_classes)
-    p = np.empty(n_classes)
-    for i in range(n_classes):
-        for j in range(n_classes):
-            gram[i, j] = RIDGE if i == j else 0.0
-            for k in range(n_rows):
-                gram[i, j] += matrix[k, i] * matrix[k, j]
+    n_classes = matrix.shape[1]
+    gram = RIDGE * np.eye(n_classes)
+    for row in matrix:
+        gram += np.outer(row, row)
     for s in range(counts.shape[0]):
         if np.isnan(counts[s, 0]):
             continue
-        for i in range(n_classes):
-            linear[i] = 0.0
-            for k in range(n_rows):
-                linear[i] += matrix[k, i] * counts[s, k]
+        p = prevalence[s]
         p[:] = 1.0 / n_classes
+        linear = (matrix.T * counts[s]).sum(axis=1)
         converged[s] = _quadratic(gram, linear, p)
-        _write(p, prevalence[s])
+        _project(p)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -172,16 +165,26 @@ def _derivatives(seen: float, mixture: float, topsoe: bool) -> tuple[float, floa
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _slope(
-    seen: Floats, topsoe: bool, mixture: Floats, step: Floats, length: float
-) -> float:
-    """Derivative of the objective along a step; infinite beyond its domain."""
+def _mixed(columns: Floats, weights: Floats, k: int) -> float:
+    """Entry k of the weighted sum of columns (C, n)."""
     total = 0.0
-    for k in range(mixture.shape[0]):
-        m = mixture[k] + length * step[k]
-        if seen[k] > 0.0 and m <= 0.0 < mixture[k]:
+    for i in range(len(weights)):
+        total += weights[i] * columns[i, k]
+    return total
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _slope(
+    columns: Floats, seen: Floats, topsoe: bool, mixture: Floats, step: Floats
+) -> float:
+    """Derivative of the objective at a step's end; infinite beyond its domain."""
+    total = 0.0
+    for k in range(len(seen)):
+        along = _mixed(columns, step, k)
+        end = mixture[k] + along
+        if seen[k] > 0.0 and end <= 0.0 < mixture[k]:
             return np.inf
-        total += step[k] * _derivatives(seen[k], m, topsoe)[0]
+        total += along * _derivatives(seen[k], end, topsoe)[0]
     return total
 
 
@@ -193,23 +196,22 @@ def _minimise(columns: Floats, seen: Floats, topsoe: bool, p: Floats) -> bool:
     ``sum s log(2 s / (s + m)) + m log(2 m / (s + m))``; both are convex in p. Returns
     whether no p has a distance lower by more than `GAP`.
     """
-    n_classes, size = columns.shape
-    mixture, along = np.empty(size), np.empty(size)
-    gradient = np.empty(n_classes)
+    n_classes = len(p)
+    mixture, gradient = np.empty(len(seen)), np.empty(n_classes)
     hessian = np.empty((n_classes, n_classes))
     p[:] = 1.0 / n_classes
-    for step in range(MAX_STEPS + 1):
-        _mix(columns, p, mixture)
+    for turn in range(MAX_STEPS + 1):
         gradient[:] = 0.0
         hessian[:] = 0.0
-        for k in range(size):
+        for k in range(len(seen)):
+            mixture[k] = _mixed(columns, p, k)
             slope, curve = _derivatives(seen[k], mixture[k], topsoe)
             for i in range(n_classes):
                 gradient[i] += slope * columns[i, k]
                 for j in range(i + 1):
                     hessian[i, j] += curve * columns[i, k] * columns[j, k]
         gap = (gradient * p).sum() - gradient.min()
-        if gap <= GAP or step == MAX_STEPS:
+        if gap <= GAP or turn == MAX_STEPS:
             break
         trace = np.diag(hessian).sum()
         for i in range(n_classes):
@@ -217,25 +219,19 @@ def _minimise(columns: Floats, seen: Floats, topsoe: bool, p: Floats) -> bool:
             hessian[:i, i] = hessian[i, :i]
         target = p.copy()
         _quadratic(hessian, (hessian * p).sum(axis=1) - gradient, target)
-        _mix(columns, target - p, along)
+        step, length = target - p, 1.0
         # A convex objective has not increased where it still falls: a step that ends
         # where it rises is halved, unless it rises little.
-        length, limit = 1.0, NOISE - RISE * (gradient * (target - p)).sum()
+        limit = NOISE - RISE * (gradient * step).sum()
         while (
-            length > MIN_STEP and _slope(seen, topsoe, mixture, along, length) > limit
+            length > MIN_STEP
+            and _slope(columns, seen, topsoe, mixture, step) > length * limit
         ):
             length *= 0.5
-        p += length * (target - p)
+            step *= 0.5
+        p += step
+    _project(p)
     return bool(gap <= GAP)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _mix(columns: Floats, weights: Floats, mixture: Floats) -> None:
-    """Fill in the weighted sum of columns (C, n)."""
-    mixture[:] = 0.0
-    for i in range(columns.shape[0]):
-        for k in range(columns.shape[1]):
-            mixture[k] += weights[i] * columns[i, k]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -252,16 +248,12 @@ def likelihood_kernel(
     row has an entry above 0. Communities without members keep their values; where
     several q are equally likely (classes with equal ratios) the result is any of them.
     """
-    p = np.empty(ratios.shape[1])
-    for s in range(offsets.shape[0] - 1):
-        size = offsets[s + 1] - offsets[s]
-        if size == 0:
-            continue
-        rows = ratios[members[offsets[s] : offsets[s + 1]]]
-        columns = np.ascontiguousarray(rows.T)
-        seen = np.full(size, 1.0 / size)
-        converged[s] = _minimise(columns, seen, False, p)
-        _write(p, prevalence[s])
+    for s in range(len(prevalence)):
+        own = members[offsets[s] : offsets[s + 1]]
+        if len(own):
+            columns = np.ascontiguousarray(ratios[own].T)
+            seen = np.full(len(own), 1.0 / len(own))
+            converged[s] = _minimise(columns, seen, False, prevalence[s])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -275,8 +267,6 @@ def topsoe_kernel(
 
     Samples and shares sum to 1; samples of zeros are skipped.
     """
-    p = np.empty(shares.shape[0])
-    for s in range(samples.shape[0]):
-        if samples[s].sum() > 0.0:
-            converged[s] = _minimise(shares, samples[s], True, p)
-            _write(p, prevalence[s])
+    for s in range(len(samples)):
+        if samples[s].any():
+            converged[s] = _minimise(shares, samples[s], True, prevalence[s])

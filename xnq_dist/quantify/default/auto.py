@@ -94,16 +94,24 @@ class Auto(Quantifier):
         sums, variance, inflation = scenario_sums(
             batch, nodes, reference.prior, learnt, tilt
         )
-        if self.parts is None:
-            return _estimates_of(sums, variance, inflation, self.level)
-        factors = None if tilt is None else tilt.factors
-        pooled = pooled_members(batch, nodes, reference, self.parts, factors)
-        moved = pooled.variance + (variance - sums.weight)
-        made = replace(sums, mean=pooled.mean)
-        wider = (moved > WIDER**2 * variance).any(axis=1)
-        return replace(
-            _estimates_of(made, moved, inflation, self.level),
-            unseen=wider & (pooled.known == 0),
+        mean, unseen = sums.mean, None
+        if self.parts is not None:
+            factors = None if tilt is None else tilt.factors
+            pooled = pooled_members(batch, nodes, reference, self.parts, factors)
+            moved = pooled.variance + (variance - sums.weight)
+            wider = (moved > WIDER**2 * variance).any(axis=1)
+            unseen = wider & (pooled.known == 0)
+            mean, variance = pooled.mean, moved
+        number = np.maximum(sums.count, 1)[:, None].astype(np.float64)
+        sd = np.broadcast_to(inflation * np.sqrt(variance) / number, mean.shape)
+        lower, upper = interval_of_counts(mean, sd, number, self.level)
+        return Estimates(
+            mean,
+            np.ones(len(number), np.bool_),
+            lower,
+            upper,
+            sd=np.where(np.isnan(mean), np.nan, sd),
+            unseen=unseen,
         )
 
     def _learnt(self, nodes: NodeTable, reference: Reference) -> Learnt:
@@ -124,30 +132,17 @@ def scenario_sums(
 
     Without a tilt posteriors are unchanged. The prior replaces a row of zeros.
     """
-    shared, inflation, factors = learnt.shared, 1.0, None
+    shared, inflation, factors = learnt.shared, 1.0, np.ones(len(prior))
     if tilt is not None:
-        shared, inflation, factors = tilt.shared(shared), tilt.inflation, tilt.factors
+        shared = np.zeros_like(shared) if tilt.known else shared + tilt.shift
+        inflation, factors = tilt.inflation, tilt.factors
     groups = learnt.groups, learnt.variances, learnt.labelled
     sums = node_sums(batch, nodes, prior, *groups, learnt.least, factors)
-    return sums, sums.weight + learnt.between(sums, shared), inflation
-
-
-def _estimates_of(
-    sums: NodeSums, variance: Floats, inflation: float, level: float
-) -> Estimates:
-    """Means and their intervals; `variance` is that of sums, (S, K) or (S, C)."""
-    number = np.maximum(sums.count, 1)[:, None].astype(np.float64)
-    sd = inflation * np.sqrt(variance) / number
-    if sd.shape[1] == 1:
-        sd = np.repeat(sd, 2, axis=1)
-    lower, upper = interval_of_counts(sums.mean, sd, number, level)
-    return Estimates(
-        sums.mean,
-        np.ones(len(number), np.bool_),
-        lower,
-        upper,
-        sd=np.where(np.isnan(sums.mean), np.nan, sd),
-    )
+    shifts = sums.spread - 2 * sums.weight * sums.calibrated
+    shifts += sums.weight**2 * (learnt.variances * learnt.labelled**2).sum(axis=0)
+    # Rounding may make this sum of squares negative.
+    shifts = np.maximum(shifts, 0.0) + sums.weight**2 * shared
+    return sums, sums.weight + shifts, inflation
 
 
 def _mixed(parts: tuple[Estimates, Estimates], share: float, level: float) -> Estimates:

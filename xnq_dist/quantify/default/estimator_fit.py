@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
-from xnq_dist.quantify.default.node_sums import NodeSums, class_codes
+from xnq_dist.quantify.default.node_sums import class_codes
 from xnq_dist.quantify.default.scenarios import Tilt
 from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.selection.scored_rows import normalised
@@ -40,9 +40,8 @@ MIN_LABELS = 3
 """Minimum labels of a group for a comparison of its level with other groups."""
 PRIOR_VARIANCE = 4.0
 """Prior variance of the logit shift that all nodes share."""
-ARRAYS = (
-    *("variances", "shared", "labelled", "least", "within", "without", "information"),
-)
+OF_TILT = "tilt_"
+"""Prefix of the names of a tilt's arrays in a file."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,39 +81,26 @@ class Learnt:
     tilt: Tilt | None = None
     """Scenario of labels chosen by class; None: posteriors are unchanged."""
 
-    @property
-    def calibrated(self) -> Floats:
-        """Variance of the groups' mean shift in the calibration, shape (K,)."""
-        return np.asarray((self.variances * self.labelled**2).sum(axis=0))
-
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all fields but the groups, for a file."""
-        tilt = {} if self.tilt is None else self.tilt.to_arrays()
-        return {name: np.asarray(getattr(self, name)) for name in ARRAYS} | tilt
+        values = {**vars(self)}
+        del values["groups"], values["tilt"]
+        if self.tilt is not None:
+            values |= {OF_TILT + name: own for name, own in vars(self.tilt).items()}
+        return {name: np.asarray(value) for name, value in values.items()}
 
     @classmethod
     def from_arrays(
         cls, groups: NDArray[np.integer], arrays: dict[str, NDArray[Any]]
     ) -> Learnt:
         """Construct from the groups, as for `of`, and the result of `arrays`."""
-        # An index of no axis: numbers as NumPy's scalars, which Numba knows.
-        values: dict[str, Any] = {name: arrays[name][()] for name in ARRAYS}
-        return cls(
-            groups=_numbered(groups)[0],
-            tilt=Tilt.from_arrays(arrays),
-            **values,
-        )
-
-    def between(self, sums: NodeSums, shared: Floats | None = None) -> Floats:
-        """Variance of sums over communities through shifts, shape (S, K).
-
-        `shared` replaces the learnt variance of the shift that all nodes share.
-        """
-        level = self.shared if shared is None else shared
-        variance = sums.spread - 2 * sums.weight * sums.calibrated
-        variance += sums.weight**2 * self.calibrated
-        # Rounding may make this sum of squares negative.
-        return np.asarray(np.maximum(variance, 0.0) + sums.weight**2 * level)
+        values: dict[str, Any] = {"groups": _numbered(groups)[0]}
+        tilt: dict[str, Any] = {}
+        for name, array in arrays.items():
+            into = tilt if name.startswith(OF_TILT) else values
+            # An index of no axis: numbers as NumPy's scalars, which Numba knows.
+            into[name.removeprefix(OF_TILT)] = array[()]
+        return cls(**values, tilt=Tilt(**tilt) if tilt else None)
 
     @classmethod
     def of(
@@ -133,11 +119,9 @@ class Learnt:
         groups without labels, because it includes all differences between groups.
         """
         numbered, ends = _numbered(groups)
-        group_of, n_groups = numbered[0], ends[0]
         labels, rows = reference.labels, reference.rows
         posteriors = normalised(reference.posteriors, reference.prior)
         every = numbered[:, rows]
-        coarse = every[0]
         each = np.ones(len(labels))
         if reference.weights is not None:
             each = reference.weights * (len(labels) / reference.weights.sum())
@@ -147,26 +131,24 @@ class Learnt:
             prior = reference.prior / reference.prior.sum()
             flat = np.broadcast_to(prior, (len(labels), len(prior)))
             held = Held(rows, labels, flat)
+        held_groups = numbered[0, held.rows]
+        compared = np.bincount(held_groups)[held_groups] >= MIN_LABELS
         codes = class_codes(nodes.posteriors.shape[1])
         within, without = np.empty(len(codes)), np.empty(len(codes))
         shared, information = np.empty(len(codes)), np.empty((ends[-1], len(codes)))
         labelled = np.empty_like(information)
         for k, code in enumerate(codes):
-            is_class = labels == code
-            within[k] = _between(
-                posteriors[:, code], is_class, coarse, n_groups, least, each, 1
-            )
+            f, is_class = posteriors[:, code], labels == code
+            within[k] = _between(f, is_class, every[0], least, each)
             unlabelled_group = _between(
-                np.asarray(held.posteriors[:, code], np.float64),
-                held.labels == code,
-                group_of[held.rows],
-                n_groups,
+                held.posteriors[compared, code].astype(np.float64),
+                held.labels[compared] == code,
+                held_groups[compared],
                 least,
-                np.ones(len(held.rows)),
-                MIN_LABELS,
+                np.ones(np.count_nonzero(compared)),
             )
             without[k] = max(unlabelled_group, within[k])
-            weights = _weights(posteriors[:, code], least) * each
+            weights = _weights(f, least) * each
             total = weights.sum() + 1.0 / PRIOR_VARIANCE
             # Variance of the labels' mean shift, larger with unequal label weights.
             noise = float((weights * each).sum()) + 1.0 / PRIOR_VARIANCE
@@ -175,7 +157,7 @@ class Learnt:
             information[:, k] = np.bincount(every.ravel(), all_weights, ends[-1])
             labelled[:, k] = information[:, k] / total
         variances = left_open(without, information)
-        variances[:n_groups] += within
+        variances[: ends[0]] += within
         return cls(
             *(numbered, variances, shared, labelled, least),
             *(within, without, information, tilt),
@@ -228,23 +210,14 @@ def shift_variance(residuals: Floats, weights: Floats, noise: Floats) -> float:
 
 
 def _between(
-    posteriors: Floats,
-    is_class: Bools,
-    groups: Ints32,
-    n_groups: int,
-    least: float,
-    each: Floats,
-    min_labels: int,
+    posteriors: Floats, is_class: Bools, groups: Ints32, least: float, each: Floats
 ) -> float:
-    """Variance of the logit shifts of groups with at least `min_labels` labels."""
-    number = np.bincount(groups, minlength=n_groups)
+    """Variance of the logit shifts of groups that have labels."""
     weights = _weights(posteriors, least) * each
-    sums = [
-        np.bincount(groups, values, n_groups).astype(np.float64)
+    residuals, total, noise = (
+        np.bincount(groups, values).astype(np.float64)
         for values in (each * (is_class - posteriors), weights, weights * each)
-    ]
-    used = number >= min_labels
-    residuals, total, noise = (values[used] for values in sums)
+    )
     return shift_variance(residuals, total, noise)
 
 

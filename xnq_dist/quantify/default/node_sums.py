@@ -48,18 +48,15 @@ def node_sums(
     variances: Floats,
     labelled: Floats,
     least: float,
-    tilts: Floats | None = None,
+    tilts: Floats,
 ) -> NodeSums:
     """Add up the unlabelled members of every community.
 
-    Groups, shape (N,) or (L, N) for L partitions, have no code in common; `variances`
+    Groups, shape (L, N) for L partitions, have no code in common; `variances`
     and `labelled` (each group's share of the labelled nodes' weight) are (G, K). The
     prior replaces a row of zeros; posteriors are multiplied by `tilts`, (C,), and
     normalised, and in w they are clipped to `least` from 0 and 1.
     """
-    groups = np.atleast_2d(groups)
-    if tilts is None:
-        tilts = np.ones(nodes.posteriors.shape[1])
     prior = prior * tilts
     n_classes = nodes.posteriors.shape[1]
     codes = class_codes(n_classes)

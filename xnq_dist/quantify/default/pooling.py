@@ -47,7 +47,7 @@ that its posterior excludes says more about this node than about its community. 
 .01, .02 and .05, it was best on nine tasks, whichever family of tasks was left out."""
 ROUNDS, TOLERANCE = 500, 1e-5
 """Maximum number of EM steps, and the change of the weights that stops them."""
-NEWTON_STEPS, SMALL_STEP = 50, 1e-9
+NEWTON_STEPS, HALVINGS, SMALL_STEP = 50, 21, 1e-9
 NEGLIGIBLE = 1e-9
 """Weight below which a part of a community's mixture is left out."""
 
@@ -130,13 +130,9 @@ def fit_weights(evidence: Floats) -> Floats:
     >>> fit_weights(np.zeros((0, 16))).nonzero()
     (array([0]),)
     """
-    rows = evidence[(evidence != 0).any(axis=1)]
+    rows = evidence[evidence.any(axis=1)]
     likelihood = np.exp(rows - rows.max(axis=1, keepdims=True))
     weights = np.full(evidence.shape[1], 1 / evidence.shape[1])
-    if not len(rows):
-        weights[:] = 0
-        weights[0] = 1
-        return weights
     _em(likelihood, weights)
     return weights
 
@@ -176,11 +172,7 @@ def pooled_members(
         *(batch.offsets, batch.members, nodes.unlabelled, nodes.posteriors),
         *(reference.prior, tilts, mean, variance),
     )
-    number = np.bincount(
-        np.repeat(np.arange(len(batch)), np.diff(batch.offsets)),
-        nodes.unlabelled[batch.members],
-        len(batch),
-    )
+    number = np.diff(offsets_of(nodes.unlabelled[batch.members])[batch.offsets])
     mean[number == 0] = np.nan
     mean /= np.maximum(number, 1)[:, None]
     return Pooled(mean, variance, np.diff(offsets))
@@ -201,11 +193,9 @@ def _em(likelihood: Floats, weights: Floats) -> None:
                 row += share[k]
             for k in range(parts):
                 total[k] += share[k] / row
-        change = 0.0
-        for k in range(parts):
-            new = total[k] / (size + PSEUDO)
-            change = max(change, abs(new - weights[k]))
-            weights[k] = new
+        new = total / (size + PSEUDO)
+        change = np.abs(new - weights).max()
+        weights[:] = new
         if change < TOLERANCE:
             return
 
@@ -252,75 +242,72 @@ def _factorise(curvature: Floats) -> None:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _log_density(
-    known: _Known, middle: Floats, b: Floats, ridge: float, work: Floats
+def _newton(
+    known: _Known,
+    ridge: float,
+    middle: Floats,
+    b: Floats,
+    step: Floats,
+    factor: Floats,
+    work: Floats,
 ) -> float:
-    """Log-likelihood of the labels at the intercepts b, plus their log prior."""
-    factors, p = work[0], work[1]
+    """Log-likelihood of the labels at the intercepts b, plus their log prior.
+
+    `step` becomes the Newton step from b, `factor` the Cholesky factor of the curvature
+    there.
+    """
+    n_classes, factors, p = len(b), work[0], work[1]
     value = 0.0
-    for y in range(len(b)):
-        factors[y] = np.exp(b[y])
-        value -= 0.5 * ridge * (b[y] - middle[y]) ** 2
+    for y in range(n_classes):
+        factors[y], away = np.exp(b[y]), b[y] - middle[y]
+        value -= 0.5 * ridge * away**2
+        step[y] = -ridge * away
+        for z in range(y + 1):
+            factor[y, z] = ridge if y == z else 0.0
     for i in range(len(known.labels)):
+        label, each = known.labels[i], known.each[i]
         _shift(known.rows[i], factors, p)
-        value += known.each[i] * np.log(p[known.labels[i]])
+        value += each * np.log(p[label])
+        step[label] += each
+        for y in range(n_classes):
+            step[y] -= each * p[y]
+            factor[y, y] += each * p[y]
+            for z in range(y + 1):
+                factor[y, z] -= each * p[y] * p[z]
+    _factorise(factor)
+    _solve(factor, step)
     return value
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _climb(
-    known: _Known,
-    spread: float,
-    middle: Floats,
-    b: Floats,
-    factor: Floats,
-    work: Floats,
+    known: _Known, spread: float, middle: Floats, b: Floats, factor: Floats
 ) -> float:
     """Find the mode of the intercepts from `b`, in place; return the log marginal.
 
     `factor` becomes the Cholesky factor of the curvature at the mode.
     """
-    n_classes, ridge = len(b), 2.0 / (spread * spread)
-    value = _log_density(known, middle, b, ridge, work)
-    factors, p, step, new = work[0], work[1], work[2], work[3]
+    n_classes, ridge, work = len(b), 2.0 / (spread * spread), np.empty((5, len(b)))
+    step, following, new = work[2], work[3], work[4]
+    value = _newton(known, ridge, middle, b, step, factor, work)
     for _ in range(NEWTON_STEPS):
-        for y in range(n_classes):
-            factors[y] = np.exp(b[y])
-            step[y] = -ridge * (b[y] - middle[y])
-            for z in range(n_classes):
-                factor[y, z] = ridge if y == z else 0.0
-        for i in range(len(known.labels)):
-            each = known.each[i]
-            _shift(known.rows[i], factors, p)
-            step[known.labels[i]] += each
-            for y in range(n_classes):
-                step[y] -= each * p[y]
-                factor[y, y] += each * p[y]
-                for z in range(y + 1):
-                    factor[y, z] -= each * p[y] * p[z]
-        _factorise(factor)
-        _solve(factor, step)
         largest = 0.0
         for y in range(n_classes):
             largest = max(largest, abs(step[y]))
         if largest < SMALL_STEP:
             break
-        scale = 1.0
-        while True:
+        for _ in range(HALVINGS):
             for y in range(n_classes):
-                new[y] = b[y] + scale * step[y]
-            moved = _log_density(known, middle, new, ridge, work)
+                new[y] = b[y] + step[y]
+            moved = _newton(known, ridge, middle, new, following, factor, work)
             # Close to the mode, rounding may hide the gain.
-            if moved >= value - 1e-10 * (1.0 + abs(value)) or scale < 1e-6:
+            if moved >= value - 1e-10 * (1.0 + abs(value)):
                 break
-            scale /= 2.0
-        value = moved
-        for y in range(n_classes):
-            b[y] = new[y]
-    logs = 0.0
-    for y in range(n_classes):
-        logs += 2.0 * np.log(factor[y, y]) - np.log(ridge)
-    return value - 0.5 * logs
+            step /= 2.0
+        b[:] = new
+        value, step, following = moved, following, step
+    logs = 2.0 * np.log(np.diag(factor)) - np.log(ridge)
+    return float(value - 0.5 * logs.sum())
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -335,12 +322,12 @@ def _modes(
     members = _Known(known.rows[own], known.labels[own], known.each[own])
     parts, n_classes = middles.shape[1] * len(SPREADS), middles.shape[2]
     found, modes = np.empty(parts), np.empty((parts, n_classes))
-    factors, work = np.empty((parts, n_classes, n_classes)), np.empty((4, n_classes))
+    factors = np.empty((parts, n_classes, n_classes))
     for k in range(parts):
         middle, at = middles[s, k // len(SPREADS)], k % len(SPREADS)
         # From the smallest spread on, each mode is close to the one before.
         modes[k] = middle if at == 0 else modes[k - 1]
-        found[k] = _climb(members, SPREADS[at], middle, modes[k], factors[k], work)
+        found[k] = _climb(members, SPREADS[at], middle, modes[k], factors[k])
     return found, modes, factors
 
 

@@ -7,28 +7,23 @@ weight depends on the nodes of the graph, never on the communities.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Floats, Ints, Ints32
+from xnq_dist.core.arrays import Floats
 from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.settings import LabelSettings
 from xnq_dist.quantify.default.node_sums import class_codes
-from xnq_dist.quantify.interface import NodeTable, Reference
-from xnq_dist.selection.scored_rows import Place, ScoredRows, log_rates, sampled
+from xnq_dist.quantify.interface import NodeTable
 from xnq_dist.selection.tilt import logit_variance, solve_bias, tilted_mean
-from xnq_dist.selection.verdict import Selection, judge
+from xnq_dist.selection.verdict import Selection
 
 __all__ = [
-    "Surroundings",
     "Tilt",
     "check_prior",
     "shares_left",
-    "study",
     "tilt_of",
 ]
 
@@ -62,87 +57,6 @@ class Tilt:
     known: bool = False
     """Whether class shares of all nodes are known, so that they share no shift."""
 
-    def shared(self, random: Floats) -> Floats:
-        """Variance of the logit shift that all unlabelled nodes share, shape (K,).
-
-        `random` is this variance if labels are a random sample.
-        """
-        return np.zeros_like(random) if self.known else random + self.shift
-
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return arrays for a file; `from_arrays` reads them."""
-        return {f"tilt_{name}": np.asarray(value) for name, value in vars(self).items()}
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> Tilt | None:
-        """Construct from arrays that include those of `to_arrays`; else None."""
-        values: dict[str, Any] = {
-            name.removeprefix("tilt_"): value[()]
-            for name, value in arrays.items()
-            if name.startswith("tilt_")
-        }
-        return cls(**values) if values else None
-
-
-@dataclass(frozen=True, eq=False)
-class Surroundings:
-    """Places of nodes in the graph and labels around them, shape (n, ...) each."""
-
-    groups: tuple[Ints32, ...]
-    """Groups of the graph's partitions, the coarse one first."""
-    folds: Ints32
-    """Folds of the nodes, assigned regardless of classes."""
-    reached: tuple[Floats, ...]
-    """Labelled neighbours in each of the K folds and, in the last column, all
-    neighbours: by walks of one step, then of two, shape (n, K + 1)."""
-
-    def place(self, rate: float) -> Place:
-        """Return the places with log rates of labelling outside the node's fold."""
-        if not self.reached:
-            return Place(self.groups)
-        count = self.reached[0].shape[1] - 1
-        visible = 1.0 - 1.0 / count
-        rates = []
-        for walks in self.reached:
-            others = walks[:, :-1].copy()
-            others[np.arange(len(others)), self.folds] = 0.0
-            degree = walks[:, -1]
-            rates.append(log_rates(others.sum(axis=1), degree, rate, visible))
-        degree = self.reached[0][:, -1].astype(np.float64)
-        return Place(self.groups, degree, np.stack(rates, axis=1))
-
-
-def _states(nodes: NodeTable, reference: Reference) -> Ints32:
-    """Labels of the reference's nodes, -1: unlabelled, -2: other labelled nodes."""
-    states = np.where(nodes.unlabelled, -1, -2).astype(np.int32)
-    states[reference.rows] = nodes.labels[reference.rows]
-    return states
-
-
-def study(
-    nodes: NodeTable,
-    reference: Reference,
-    surroundings: Callable[[Ints], Surroundings],
-    own_folds: bool,
-    seed: int,
-) -> Selection | None:
-    """Test how the labelled nodes were chosen; None where there are too few.
-
-    `surroundings` returns those of some nodes, ascending; `own_folds` is set where
-    unlabelled nodes are scored by the model of their fold, as labelled ones are.
-    """
-    states = _states(nodes, reference)
-    rows = sampled(states, seed)
-    around = surroundings(rows)
-    n_known = int(np.count_nonzero(states >= 0))
-    n_free = int(np.count_nonzero(states == -1))
-    folds = around.folds if own_folds else np.zeros(len(rows), np.int32)
-    place = around.place(n_known / max(n_known + n_free, 1))
-    known = ScoredRows.of(
-        nodes.posteriors[rows], states[rows], folds, reference.prior, place
-    )
-    return judge(known, (n_known, n_free))
-
 
 def check_prior(prior: dict[str, float] | None, classes: tuple[str, ...]) -> None:
     """Raise a `SettingsError` unless `labels.prior` names the classes of the labels."""
@@ -165,8 +79,9 @@ def tilt_of(
 ) -> Tilt | None:
     """Return the tilted scenario of a run; None: posteriors are unchanged.
 
-    `selection` is from `study`; `prior` replaces a posterior of zeros. A `labels.prior`
-    that gives a class no more nodes than have its label is an `InputError`.
+    `selection` is from `surroundings.study`; `prior` replaces a posterior of zeros. A
+    `labels.prior` that gives a class no more nodes than have its label is an
+    `InputError`.
     """
     free = np.flatnonzero(nodes.unlabelled)
     codes = list(class_codes(len(nodes.classes)))

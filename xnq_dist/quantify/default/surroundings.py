@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from xnq_dist.core.arrays import Bools, Floats32, Ints, Ints32
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
 from xnq_dist.core.method_records import method_of
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import FileRecord, RunDirectory, Stage
 from xnq_dist.graph import layout
 from xnq_dist.groups.own_groups import Groups, degree_groups
 from xnq_dist.quantify.default.estimator_fit import Held, Learnt
-from xnq_dist.quantify.default.scenarios import (
-    Surroundings,
-    study,
-    tilt_of,
-)
+from xnq_dist.quantify.default.scenarios import tilt_of
 from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.readout.plus.variants import node_folds
-from xnq_dist.selection.verdict import Selection
+from xnq_dist.selection.scored_rows import ScoredRows, log_rates, sampled, scores
+from xnq_dist.selection.verdict import Selection, judge
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -32,8 +29,9 @@ __all__ = [
     "LabelledByFold",
     "learn",
     "learn_in_process",
-    "read_surroundings",
+    "read_reached",
     "studies_choice",
+    "study",
 ]
 
 WALKS = 2
@@ -70,17 +68,15 @@ def _indicators(known: Bools, folds: Ints32, count: int) -> Floats32:
     return columns
 
 
-def read_surroundings(
+def read_reached(
     run: RunDirectory,
     stage: Stage,
     files: tuple[tuple[FileRecord, ...], ...],
-    groups: tuple[Ints32, ...],
     rows: Ints,
-    settings: Settings,
-) -> Surroundings:
-    """Read the surroundings of the nodes in `rows` (ascending), by partition."""
-    folds = settings.readout.folds
-    reached = [np.empty((len(rows), folds + 1)) for _ in files]
+    width: int,
+) -> list[Floats]:
+    """Read the sums of each round for the nodes in `rows` (ascending), (n, width)."""
+    reached = [np.empty((len(rows), width)) for _ in files]
     graph = run.complete("graph")
     for number, index in enumerate(layout.node_index(run.stage("graph"), graph)):
         at = np.minimum(np.searchsorted(rows, index), len(rows) - 1)
@@ -88,8 +84,59 @@ def read_surroundings(
         for target, round_files in zip(reached, files, strict=True):
             values = stage.read_arrays(round_files[number])["values"]
             target[at[used]] = values[used]
-    of_rows = tuple(codes[rows] for codes in groups)
-    return Surroundings(of_rows, node_folds(rows, folds, settings.seed), tuple(reached))
+    return reached
+
+
+def study(
+    nodes: NodeTable,
+    reference: Reference,
+    links: tuple[Ints32, ...],
+    reached_from: Callable[[Ints], Sequence[Floats]],
+    settings: Settings,
+) -> Selection | None:
+    """Test how the labelled nodes were chosen; None where there are too few.
+
+    Parameters
+    ----------
+    nodes
+        With posteriors by the models of their own folds, labelled or not.
+    reference
+        The labelled nodes.
+    links
+        Groups of the graph's nodes by links, the coarse ones first.
+    reached_from
+        Returns, for some nodes (ascending), the labelled neighbours in each of the K
+        folds and, in the last column, all neighbours: by walks of one step, then of
+        two, shape (n, K + 1) each.
+    settings
+        `method`, `readout.folds` and `seed` are used.
+    """
+    # -1: unlabelled, -2: labelled nodes that are not in the reference.
+    states = np.where(nodes.unlabelled, -1, -2).astype(np.int32)
+    states[reference.rows] = nodes.labels[reference.rows]
+    rows = sampled(states, settings.seed)
+    n_known = int(np.count_nonzero(states >= 0))
+    n_free = int(np.count_nonzero(states == -1))
+    count = settings.readout.folds
+    folds = node_folds(rows, count, settings.seed)
+    reached, rates = reached_from(rows), []
+    for walks in reached:
+        others = walks[:, :-1].copy()
+        others[np.arange(len(rows)), folds] = 0.0
+        seen, degree = others.sum(axis=1), walks[:, -1]
+        rate = n_known / max(n_known + n_free, 1)
+        rates.append(log_rates(seen, degree, rate, 1.0 - 1.0 / count))
+    if not method_of(settings.method).cross_fitted:
+        folds = np.zeros(len(rows), np.int32)
+    scored = ScoredRows(
+        scores(nodes.posteriors[rows], reference.prior),
+        states[rows],
+        folds,
+        tuple(codes[rows] for codes in links),
+        reached[0][:, -1],
+        np.stack(rates, axis=1),
+    )
+    return judge(scored, (n_known, n_free))
 
 
 def learn(
@@ -99,7 +146,7 @@ def learn(
     groups: Groups,
     held: Held | None,
     settings: Settings,
-    around: Callable[[Ints], Surroundings],
+    reached_from: Callable[[Ints], Sequence[Floats]],
 ) -> tuple[Learnt, Selection | None]:
     """Learn the variances of `auto`; study how the labelled nodes were chosen.
 
@@ -115,8 +162,8 @@ def learn(
         Posteriors of labelled nodes by models fitted without their group's labels.
     settings
         `labels`, `method` and `seed` are used.
-    around
-        Returns the surroundings of the given nodes; called if the choice is studied.
+    reached_from
+        As for `study`; called if the choice is studied.
 
     Returns
     -------
@@ -124,8 +171,7 @@ def learn(
     """
     selection = None
     if studies_choice(settings):
-        own_folds = method_of(settings.method).cross_fitted
-        selection = study(compared, reference, around, own_folds, settings.seed)
+        selection = study(compared, reference, groups.links, reached_from, settings)
     tilt = tilt_of(settings.labels, selection, nodes, reference.prior)
     return Learnt.of(nodes, reference, groups.stacked, held, tilt=tilt), selection
 
@@ -149,7 +195,7 @@ def learn_in_process(
         np.arange(len(nodes.labels)), settings.readout.folds, settings.seed
     )
 
-    def around(rows: Ints) -> Surroundings:
+    def reached_from(rows: Ints) -> list[Floats]:
         links = adjacency.copy()
         links.data = np.ones_like(links.data)
         values = _indicators(~nodes.unlabelled, folds, settings.readout.folds)
@@ -157,8 +203,7 @@ def learn_in_process(
         for _ in range(WALKS):
             sums = links @ sums
             reached.append(sums[rows])
-        of_rows = tuple(codes[rows] for codes in groups)
-        return Surroundings(of_rows, folds[rows], tuple(reached))
+        return reached
 
     every = Groups(groups, degree_groups(np.diff(adjacency.indptr)))
-    return learn(nodes, compared, reference, every, held, settings, around)
+    return learn(nodes, compared, reference, every, held, settings, reached_from)

@@ -15,7 +15,7 @@ def body(facts: Page) -> str:
         return ""
     differ = facts.beyond[:, -1]
     return facts.render(
-        "beyond",
+        "beyond.html.j2",
         count=int(differ.sum()),
         above=int(np.count_nonzero(differ & (facts.effect[:, -1] > 0))),
         compared=int(np.count_nonzero(~np.isnan(facts.qvalue[:, -1]))),

@@ -25,7 +25,7 @@ def body(facts: Page) -> str:
     earlier, table = facts.results.earlier, facts.table("changes")
     if table is None or earlier is None:
         why = plain(facts.results.facts.get("not_compared", ""), 600)
-        return why and facts.render("changes", changes=None, not_compared=why)
+        return why and facts.render("changes.html.j2", changes=None, not_compared=why)
     rows = table.filter(is_named(table["class"], facts.view.classes[-1]))
     moved = rows.filter(pc.fill_null(rows["changed"], False))
     new, gone = (
@@ -52,7 +52,7 @@ def body(facts: Page) -> str:
             for row in moved.slice(0, SHOWN).to_pylist()
         ],
     }
-    return facts.render("changes", changes=shown)
+    return facts.render("changes.html.j2", changes=shown)
 
 
 def _named(rows: pa.Table, size: str) -> list[str]:

@@ -11,5 +11,5 @@ __all__ = ["body"]
 def body(facts: Page) -> str:
     """The citation, with the run's id."""
     return facts.render(
-        "cite", run_id=facts.results.run_id, created=facts.created, version=__version__
+        "cite.html.j2", run_id=facts.results.run_id, version=__version__
     )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from xnq_dist.core.plain_text import plain
 from xnq_dist.report.notes import notes
 from xnq_dist.report.page_data import Page
@@ -26,7 +24,7 @@ def body(facts: Page) -> str:
     labels = facts.of("quantify").get("labels") or {}
     chosen = view.ranked[:ROWS].tolist() if view.classes else []
     return facts.render(
-        "communities",
+        "communities.html.j2",
         notes=notes(facts),
         biased=labels.get("verdict") not in (None, "none"),
         rows=[_row(facts, k) for k in chosen],
@@ -34,25 +32,14 @@ def body(facts: Page) -> str:
         suppressed=int(view.suppressed.sum()),
         communities=len(view.names),
         left_out=len(view.names) - len(chosen),
-        classes=len(view.classes),
         classes_left_out=[
             plain(name, NAME_LIMIT)
             for c, name in enumerate(view.classes)
             if c not in facts.shown_classes
         ],
         communities_left_out=len(view.names) - len(facts.order),
-        level=facts.level,
-        intervals=view.has_intervals,
-        anomalies=facts.compared,
-        reference=_reference(facts),
+        reference=share(reference_of(view)) if facts.compared else "",
     )
-
-
-def _reference(facts: Page) -> str:
-    """The share that differences are measured from, as it is printed; or empty."""
-    if not facts.compared:
-        return ""
-    return share(reference_of(facts.view))
 
 
 def _row(facts: Page, k: int) -> dict[str, Any]:
@@ -74,15 +61,13 @@ def _row(facts: Page, k: int) -> dict[str, Any]:
 
 def _total(facts: Page) -> dict[str, Any] | None:
     """The estimate of the last class for all nodes together."""
-    known = facts.total() if facts.view.classes else {}
-    if known.get("prevalence") is None:
+    row = facts.total()
+    if row.get("prevalence") is None:
         return None
-    row = {name: np.nan if value is None else value for name, value in known.items()}
-    kind = "unlabelled " if facts.settings.labelled == "exclude" else ""
+    known = row["lower"] is not None
     return {
-        "nodes": f"{kind}{facts.naming.nodes()}",
+        **row,
+        "nodes": facts.everybody,
         "share": share(row["prevalence"]),
-        "span": span(row["lower"], row["upper"]),
-        "members": row["n_nodes"],
-        "labelled": row["n_labelled"],
+        "span": span(row["lower"], row["upper"]) if known else "",
     }

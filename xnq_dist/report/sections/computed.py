@@ -17,14 +17,12 @@ __all__ = ["body"]
 def body(facts: Page) -> str:
     """The method, the quantifier and the meaning of the numbers."""
     readout = facts.of("readout")
-    name, scores = facts.settings.quantifier, readout.get("scores")
+    scores = readout.get("scores")
     return facts.render(
-        "computed",
+        "computed.html.j2",
         method=method_of(facts.settings.method),
-        quantifier=name,
-        quantifier_text=record_of(name).text,
+        quantifier_text=record_of(facts.settings.quantifier).text,
         source=plain(str(facts.of("quantify").get("source", "")), 120),
-        intervals=facts.view.has_intervals,
         pooled=facts.of("quantify").get("pooled"),
         skill=_with_ends(readout.get("skill")),
         scores=scores and plain(", ".join(scores["columns"]), 120),

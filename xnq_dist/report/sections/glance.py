@@ -13,9 +13,6 @@ def body(facts: Page) -> str:
     if not view.classes or not len(view.names):
         return ""
     return facts.render(
-        "glance",
+        "glance.html.j2",
         reliability=facts.curve.get("name", ""),
-        level=facts.level,
-        intervals=view.has_intervals,
-        anomalies=facts.compared,
     )

@@ -26,33 +26,32 @@ def body(facts: Page) -> str:
     every, view = facts.table("history"), facts.view
     if every is None or not view.classes:
         return ""
-    history = History.of(every)
+    history, of_class = History.of(every), view.classes[-1]
     runs = history.runs()
     if len(runs) < 2:
         return ""
-    of_class = view.classes[-1]
-    changed = history.changed(of_class)["community"].slice(0, SHOWN).to_pylist()
-    top = view.texts(view.ranked[~view.suppressed[view.ranked]][:TOP]).to_pylist()
-    names = [*dict.fromkeys(map(str, [*changed, *top]))]
+    shown = runs[-RUNS:]
+    changed = history.changed(of_class)["community"][:SHOWN]
+    top = view.texts(view.ranked[~view.suppressed[view.ranked]][:TOP])
+    names = dict.fromkeys(map(str, [*changed.to_pylist(), *top.to_pylist()]))
     rows = history.select(of_class=of_class)
     text = pc.cast(rows["community"], pa.string())
     rows = rows.filter(pc.is_in(text, value_set=pa.array(names, pa.string())))
-    columns = (rows[name].to_pylist() for name in ("community", "run", "prevalence"))
     shares = {
-        (str(name), run): "" if value is None else share(value)
-        for name, run, value in zip(*columns, strict=True)
+        (str(row["community"]), row["run"]): share(row["prevalence"])
+        for row in rows.filter(pc.is_valid(rows["prevalence"])).to_pylist()
     }
     return facts.render(
-        "history",
+        "history.html.j2",
         rows=[
             {
                 "name": plain(name, NAME_LIMIT),
-                "changed": name in set(map(str, changed)),
-                "shares": [shares.get((name, run.run), "") for run in runs[-RUNS:]],
+                "changed": place < len(changed),
+                "shares": [shares.get((name, run.run), "") for run in shown],
             }
-            for name in names
+            for place, name in enumerate(names)
         ],
-        dates=[run.created[:16].replace("T", " ") for run in runs[-RUNS:]],
+        dates=[run.created[:16].replace("T", " ") for run in shown],
         runs=len(runs),
         since=runs[0].created[:10],
         others=history.others,

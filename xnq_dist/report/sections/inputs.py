@@ -27,14 +27,14 @@ def body(facts: Page) -> str:
     ]
     profile = facts.results.profile or {}
     found = [
-        plain(str(finding.get("text") or ""), 400)
-        for finding in profile.get("findings") or ()
-        if finding.get("level") == "note"
+        plain(finding["text"], 400)
+        for finding in profile.get("findings", ())
+        if finding["level"] == "note"
     ]
     return facts.render(
-        "inputs",
+        "inputs.html.j2",
         rows=[row for row in rows if row[1] is not None],
-        findings=[text for text in found if text][:FINDINGS],
+        findings=found[:FINDINGS],
     )
 
 

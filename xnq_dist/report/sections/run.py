@@ -17,7 +17,7 @@ def body(facts: Page) -> str:
     versions = [dict(stage.versions) for stage in stages.values()]
     settings = facts.settings.model_dump(mode="json", exclude=ELSEWHERE)
     return facts.render(
-        "run",
+        "run.html.j2",
         stages=stages,
         seconds=sum(stage.seconds for stage in stages.values()),
         texts=[
