@@ -30,17 +30,6 @@ ROUNDING = 1e-6
 to single precision."""
 
 
-def _undirected(adjacency: sp.csr_array) -> sp.csr_array:
-    """Both directions of edges with the mean of their weights, above 0."""
-    from scipy import sparse
-
-    both = sparse.csr_array(((adjacency + adjacency.T) / 2).astype(np.float64))
-    # Edges of weight 0 have no effect, and modularity divides by the sum of weights.
-    both.eliminate_zeros()
-    both.sort_indices()
-    return both
-
-
 def leiden(
     adjacency: sp.csr_array,
     resolution: float = 1.0,
@@ -67,10 +56,15 @@ def leiden(
     Community numbers, shape (N,), by decreasing size, then by the smallest member. A
     node without edges is a community of its own.
     """
-    both = _undirected(adjacency)
+    from scipy import sparse
+
+    # Both directions of edges, with the mean of their weights.
+    both = sparse.csr_array(((adjacency + adjacency.T) / 2).astype(np.float64))
     loops = both.diagonal()
     both.setdiag(0)
+    # Edges of weight 0 have no effect, and modularity divides by the sum of weights.
     both.eliminate_zeros()
+    both.sort_indices()
     # A loop counts twice.
     strength = both.sum(axis=1) + 2 * loops
     return optimise(both, strength, resolution, seed, quick)

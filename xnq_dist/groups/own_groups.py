@@ -66,9 +66,10 @@ def node_groups(stage: Stage, graph: Manifest, settings: Settings) -> Groups:
     It holds all edges for Leiden, or beyond `detection.REFERENCE_EDGES` what
     `streamed.detect` holds, with temporary files in `scratch`.
     """
-    degree, n_edges = degree_groups(_degrees(stage, graph)), int(graph.facts["n_edges"])
+    n_nodes, n_edges = int(graph.facts["n_nodes"]), int(graph.facts["n_edges"])
     if not n_edges:
-        return Groups((degree,), degree)  # one group
+        one_group = np.zeros(n_nodes, np.int32)
+        return Groups((one_group,), one_group)
     allocator.release()  # what METIS left
     if groups_by_all_edges(n_edges):
         adjacency = layout.read_adjacency(stage, graph)
@@ -81,7 +82,7 @@ def node_groups(stage: Stage, graph: Manifest, settings: Settings) -> Groups:
             more = settings.input.memory_bytes, RESOLUTION, settings.seed
             links = [streamed.detect(stage, graph, folder, *more, quick=True)]
     by_links = tuple(found.astype(np.int32) for found in links)
-    return Groups(by_links, degree)
+    return Groups(by_links, degree_groups(_degrees(stage, graph)))
 
 
 def _degrees(stage: Stage, graph: Manifest) -> Ints32:
