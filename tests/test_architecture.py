@@ -87,15 +87,15 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 219_260,
-    "core": 28_672,
-    "graph": 43_592,
-    "reservoir": 19_499,
-    "groups": 2_651,
-    "plan and needs": 6_237,
+    "all": 213_990,
+    "core": 28_395,
+    "graph": 42_784,
+    "reservoir": 18_815,
+    "groups": 2_492,
+    "plan and needs": 6_230,
     "pipeline and the modules next to it": 5_951,
     "command line and flows": 8_190,
-    "monitor": 3_401,
+    "monitor": 3_356,
     "evaluation": 25_908,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""

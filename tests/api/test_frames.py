@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from scipy import sparse
 
@@ -52,6 +53,15 @@ def test_frames_give_the_tables_they_hold(turned):
     assert rows(tables.nodes) == rows(NODES)
     assert rows(tables.edges) == rows(EDGE_TABLE)
     assert tables.implied == {}
+
+
+@pytest.mark.parametrize("kind", [pl.Categorical, pl.Enum(["a", "b"])], ids=str)
+def test_categories_of_polars_are_text(kind, tmp_path):
+    frame = pl.from_arrow(NODES)
+    towns = pl.Series("town", ["a", "b", None, "a"], kind)
+    tables = made(frame.with_columns(towns), EDGE_TABLE, labels=towns)
+    read = pq.read_table(tables.write(tmp_path).nodes)
+    assert read["town"].to_pylist() == read["label"].to_pylist() == towns.to_list()
 
 
 def test_a_named_pandas_index_is_a_column():

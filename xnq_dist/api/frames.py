@@ -298,13 +298,21 @@ def _table(value: Any, what: str, forms: str) -> pa.Table | str:
     if any(name is not None for name in getattr(value, "index", pa.schema([])).names):
         value = value.reset_index()  # pandas leaves a range out of the stream
     try:
-        return pa.table(value).replace_schema_metadata(None)
+        table = pa.table(value)
+        fields = [each.with_type(_kept(each.type)) for each in table.schema]
+        return table.cast(pa.schema(fields))
     except (pa.ArrowException, TypeError, ValueError) as error:
         reason = " ".join(str(part) for part in error.args)
         raise InputError(
             f"{what} has a column that Arrow cannot hold ({reason}): give each column "
             "values of one type, or leave that column out"
         ) from error
+
+
+def _kept(kind: pa.DataType) -> pa.DataType:
+    """The type, of text instead of views for categories: Parquet has none of views."""
+    views = pa.types.is_dictionary(kind) and pa.types.is_string_view(kind.value_type)
+    return pa.dictionary(pa.int32(), pa.string()) if views else kind
 
 
 def _by_node(values: Any, nodes: Any, ids: pa.Array | None, what: str) -> Any:
