@@ -87,9 +87,9 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 213_990,
+    "all": 214_031,
     "core": 28_395,
-    "graph": 42_784,
+    "graph": 42_825,
     "reservoir": 18_815,
     "groups": 2_492,
     "plan and needs": 6_230,

@@ -36,7 +36,7 @@ __all__ = [
     "FeatureColumns",
 ]
 
-_BATCH_ROWS = 1 << 12
+_BATCH_ROWS, _BATCH_BYTES = 1 << 12, 1 << 25
 _LARGEST_BLOCK = 1 << 28
 _SETTING = "columns.features"
 
@@ -158,8 +158,10 @@ class FeatureColumns:
 
     def _values(self, index: Ints, what: str) -> Iterator[tuple[Ints, list[Any]]]:
         """Canonical indices, and the values of each source."""
-        done = 0
-        for batch in self.table.batches(self.names, _BATCH_ROWS):
+        # The width of lists is known after the first pass.
+        width = max(len(self.names), self.n_features)
+        rows, done = max(1, min(_BATCH_BYTES // (8 * width), _BATCH_ROWS)), 0
+        for batch in self.table.batches(self.names, rows):
             at = index[done : done + batch.rows.num_rows]
             done += batch.rows.num_rows
             if len(at) < batch.rows.num_rows:
