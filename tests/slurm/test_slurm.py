@@ -27,6 +27,8 @@ from xnq_dist.monitor.progress import watching
 ALLOCATION = Path(__file__).parents[2] / "deploy" / "slurm" / "allocation.sh"
 
 GIB = 2**30
+LONG = "reservoir.supersteps=6000"
+"""Longer than SLURM takes to send a signal: about 40 seconds."""
 
 
 def slurm_settings(*more: str) -> Settings:
@@ -97,7 +99,7 @@ def test_a_cancelled_job_is_replaced_and_the_bits_stay(slurm, graph, calm, tmp_p
 
 def submit(slurm: Any, graph: Any, out: Path, *options: str) -> str:
     """Submit the script of deploy/slurm as it is; return the job's number."""
-    settings = small_settings(*SETTINGS, "reservoir.supersteps=800")
+    settings = small_settings(*SETTINGS, LONG)
     file = out.with_suffix(".yaml")
     values = settings.model_dump(mode="json", exclude={"cluster"})
     file.write_text(json.dumps(values))
@@ -121,7 +123,7 @@ def finished(slurm: Any, job: str, out: Path) -> str:
 def longer(graph, tmp_path_factory) -> Path:
     """The run of `submit` in one process."""
     out = tmp_path_factory.mktemp("longer") / "run"
-    more = ("reservoir.supersteps=800", "cluster.workers=1")
+    more = (LONG, "cluster.workers=1")
     jobs.run_all(graph.sources, str(out), small_settings(*SETTINGS, *more))
     return out
 
