@@ -87,11 +87,11 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 214_031,
+    "all": 214_030,
     "core": 28_395,
     "graph": 42_825,
     "reservoir": 18_815,
-    "groups": 2_492,
+    "groups": 2_489,
     "plan and needs": 6_230,
     "pipeline and the modules next to it": 5_951,
     "command line and flows": 8_190,

@@ -364,10 +364,10 @@ def _column(values: Any, what: str) -> pa.Array:
     if what == "features":
         return _vectors(values)
     if np.ndim(plain(values)) != 1:
+        section = "; a setting of this section is written labels__NAME"
         raise InputError(
             f"{what} have shape {np.shape(plain(values))}: give one value a node, and "
-            "None where there is none; a setting of this section is written "
-            f"{what}__NAME"
+            f"None where there is none{section if what == 'labels' else ''}"
         )
     return _array(values, what)
 

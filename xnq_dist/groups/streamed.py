@@ -26,7 +26,6 @@ import numpy as np
 from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.store import Manifest, Stage
 from xnq_dist.graph import layout
-from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.csr import ArrayCsr, Csr, write_csr
 from xnq_dist.graph.moves import FIRST, Communities, numbered
 from xnq_dist.graph.sort import PairSorter
@@ -158,7 +157,7 @@ def contract(level: Level, label: Ints32, folder: Path, memory: int) -> Level:
     n = len(strength)
     weighted = level.csr.weighted
     sorter = PairSorter(n, n, memory, folder, weighted)
-    for rows in ahead(level.csr.chunks()):
+    for rows in level.csr.chunks():
         ends, others = label[rows.targets], label[rows.indices]
         across = ends != others
         weights = rows.weights[across] if weighted else None
