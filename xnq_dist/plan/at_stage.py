@@ -31,17 +31,17 @@ REMAINING = {"posteriors": ("readout", "quantify"), "quantify": ("quantify",)}
 def settled(
     run: RunDirectory, settings: Settings, client: Client, stage: str
 ) -> Settings:
-    """The settings on these workers, whose memory must be enough if the stage is due.
+    """The settings on these workers, whose memory must be enough for a stage.
 
     Raises
     ------
     DoesNotFitError
-        When the stage is due and does not fit.
+        When it is not.
     """
     settings = cluster.settle(client, settings)
     graph = run.stage("graph").manifest()
-    if graph is None or run.stage(stage).manifest() is not None:
-        return settings  # the stage says that it has no graph
+    if graph is None:
+        return settings  # the stage says so
     workers = workers_of(client, settings)
     labels, plan = run.stage("labels").manifest(), Plan.read(run.folder)
     size = size_of(graph, run.stage("graph"), labels)
