@@ -10,8 +10,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from xnq_dist.core.config import recorded_settings
 from xnq_dist.core.errors import InputError
@@ -78,13 +78,12 @@ class PrevalenceResult:
             stage.read_table(record, "posteriors") for record in manifest.named("part-")
         ]
         table = pa.concat_tables(parts).sort_by("node_id").combine_chunks()
-        flat = table["posterior"].combine_chunks().flatten().to_numpy()
-        of_class = np.ascontiguousarray(flat.reshape(len(table), -1).T)
+        columns = {"node_id": table["node_id"]}
         taken = ("node_id", "out_of_fold")
-        names = [f"class {n}" if n in taken else n for n in map(str, self.classes)]
-        columns = dict(zip(names, of_class, strict=True))
-        ids, held_out = (table[name] for name in taken)
-        return pa.table({"node_id": ids, **columns, "out_of_fold": held_out})
+        for place, name in enumerate(map(str, self.classes)):
+            known = f"class {name}" if name in taken else name
+            columns[known] = pc.list_element(table["posterior"], place)
+        return pa.table({**columns, "out_of_fold": table["out_of_fold"]})
 
     @cached_property
     def classes(self) -> list[Any]:
