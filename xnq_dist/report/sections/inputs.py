@@ -25,10 +25,9 @@ def body(facts: Page) -> str:
         ("communities", len(facts.view.names), str(quantify.get("source") or "")),
         ("memberships", quantify.get("n_memberships"), ""),
     ]
-    profile = facts.results.profile or {}
     found = [
         plain(finding["text"], 400)
-        for finding in profile.get("findings", ())
+        for finding in facts.results.profile.get("findings", ())
         if finding["level"] == "note"
     ]
     return facts.render(
