@@ -31,7 +31,14 @@ from xnq_dist.core.plain_text import plain
 from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.community_rows import community_ids
 from xnq_dist.report.naming import Naming
-from xnq_dist.report.wording import count, probability, share
+from xnq_dist.report.wording import (
+    count,
+    difference,
+    points,
+    probability,
+    share,
+    span,
+)
 from xnq_dist.steps.anomalies import reference_of
 from xnq_dist.steps.results import Results
 from xnq_dist.steps.view import NAME_LIMIT, QUALITIES, PrevalenceView
@@ -52,6 +59,8 @@ POINTS = 60
 NOTE_LIMIT = 160
 LIMITS = (0.95, 0.998)
 """Probabilities of the inner and the outer control limits, as Spiegelhalter's."""
+FORMATS = (count, share, points, span, difference, probability, plain)
+"""Filters of the templates."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,8 +257,14 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"count": count, "share": share, "lead": _lead}
+    made.filters |= {each.__name__: each for each in FORMATS}
+    made.filters |= {"lead": _lead, "name": _name}
     return made
+
+
+def _name(value: Any) -> str:
+    """The name of a community or class in any type."""
+    return plain(str(value), NAME_LIMIT)
 
 
 def _lead(line: str) -> Markup:
