@@ -57,7 +57,7 @@ class Results:
         classes = [str(name) for name in labels.get("classes") or ()]
         counts = list(labels.get("class_counts") or ())
         last = shown_class(classes, counts, self.settings.report)
-        return PrevalenceView.of(self.tables["prevalence"], classes, last)
+        return PrevalenceView.of(self.tables["prevalence"], last)
 
 
 def estimates(run: RunDirectory, quantify: Manifest, name: str) -> pa.Table:

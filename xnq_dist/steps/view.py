@@ -72,26 +72,20 @@ class PrevalenceView:
     """Communities that the table rates so: their values are shown nowhere, (K,)."""
 
     @classmethod
-    def of(
-        cls, table: pa.Table, classes: Sequence[str] = (), last: str = ""
-    ) -> PrevalenceView:
+    def of(cls, table: pa.Table, last: str = "") -> PrevalenceView:
         """Arrange a ``prevalence`` table (one row per community and class).
 
         Parameters
         ----------
         table
             Rows by community, each with all classes in the same order.
-        classes
-            Order of the classes; others follow in order of first appearance.
         last
             Class to put last, which the page is about; empty: keep the order.
         """
         table = without_values(table)
         labels = pc.unique(table["class"])
         texts = [str(name) for name in labels.to_pylist()]
-        order = [*dict.fromkeys(name for name in (*classes, *texts) if name in texts)]
-        order.sort(key=lambda name: name == last)
-        columns = [texts.index(name) for name in order]
+        columns = sorted(range(len(texts)), key=lambda place: texts[place] == last)
         width = max(len(texts), 1)
 
         def cells(values: NDArray[Any]) -> NDArray[Any]:
@@ -111,7 +105,7 @@ class PrevalenceView:
         )
         return cls(
             names=names,
-            classes=tuple(order),
+            classes=tuple(texts[place] for place in columns),
             labels=labels.take(pa.array(columns, pa.int64())),
             prevalence=numbers("prevalence"),
             lower=numbers("lower"),
