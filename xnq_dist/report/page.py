@@ -52,7 +52,7 @@ def page(shown: Page) -> str:
         verdict=verdict(shown),
         # A section's template has escaped every text.
         sections=[(*named, Markup(body)) for *named, body in bodies if body],  # noqa: S704
-        unprinted=[name for name, *_ in bodies if name not in PRINTED],
+        printed=PRINTED,
         changes=shown.table("changes") is not None,
     )
 
