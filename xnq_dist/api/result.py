@@ -6,7 +6,6 @@ import shutil
 import weakref
 from dataclasses import replace
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +19,9 @@ from xnq_dist.core.store import RunDirectory, read_published
 from xnq_dist.graph.profile.findings import Finding
 from xnq_dist.graph.profile.inputs import PROFILE
 from xnq_dist.report.page_data import Page
-from xnq_dist.report.wording import share, span
+from xnq_dist.report.sections.communities import row
 from xnq_dist.steps.contrast import contrast
 from xnq_dist.steps.results import Results
-from xnq_dist.steps.view import QUALITIES
 
 __all__ = ["PrevalenceResult"]
 
@@ -159,27 +157,13 @@ class PrevalenceResult:
 
     def _repr_html_(self) -> str:
         """The verdict, the first communities and a link to the page, for notebooks."""
-        page, view, named = self._page, self._page.view, self._page.naming
+        page, view = self._page, self._page.view
         shown = [at for at in view.ranked.tolist() if not view.suppressed[at]][:ROWS]
-        rows = [
-            (
-                view.name(at),
-                f"{view.n_nodes[at]:,}",
-                share(view.prevalence[at, -1]),
-                span(view.lower[at, -1], view.upper[at, -1]),
-                QUALITIES[view.quality[at, -1]],
-            )
-            for at in shown
-        ]
-        columns = "members", f"share of {page.last}", f"{page.level} interval"
-        head = (named.communities(1), *columns, "quality")
-        body = "".join(_row("td", row) for row in rows)
-        lines = "".join(f"<p>{escape(line)}</p>" for line in self.verdict)
-        total = named.some_communities(len(view.names))
-        link = f'<a href="{escape(Path(self.report).absolute().as_uri())}">report</a>'
-        return (
-            f"<div>{lines}<table><thead>{_row('th', head)}</thead><tbody>{body}</tbody>"
-            f"</table><p>{len(rows)} of {escape(total)}; {link}</p></div>"
+        return page.render(
+            "notebook.html.j2",
+            lines=self.verdict,
+            rows=[row(page, at) for at in shown],
+            link=Path(self.report).absolute().as_uri(),
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -189,7 +173,3 @@ class PrevalenceResult:
         _ = self._page.view
         version = replace(self._version, manifest=replace(self._version.manifest))
         return self.__dict__ | {"_version": version}
-
-
-def _row(tag: str, cells: tuple[str, ...]) -> str:
-    return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"

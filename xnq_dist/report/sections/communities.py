@@ -11,7 +11,7 @@ from xnq_dist.report.wording import count, points, share, span
 from xnq_dist.steps.anomalies import reference_of
 from xnq_dist.steps.view import QUALITIES
 
-__all__ = ["body"]
+__all__ = ["body", "row"]
 
 
 ROWS = 25
@@ -27,7 +27,7 @@ def body(facts: Page) -> str:
         "communities.html.j2",
         notes=notes(facts),
         biased=labels.get("verdict") not in (None, "none"),
-        rows=[_row(facts, k) for k in chosen],
+        rows=[row(facts, k) for k in chosen],
         total=facts.total(),
         suppressed=int(view.suppressed.sum()),
         communities=len(view.names),
@@ -40,7 +40,8 @@ def body(facts: Page) -> str:
     )
 
 
-def _row(facts: Page, k: int) -> dict[str, Any]:
+def row(facts: Page, k: int) -> dict[str, Any]:
+    """One community in the last class, in words."""
     view = facts.view
     gone = bool(view.suppressed[k])
     effect = points(float(facts.effect[k, -1]))
