@@ -12,7 +12,4 @@ def body(facts: Page) -> str:
     view = facts.view
     if not view.classes or not len(view.names):
         return ""
-    return facts.render(
-        "glance.html.j2",
-        reliability=facts.curve.get("name", ""),
-    )
+    return facts.render("glance.html.j2")
