@@ -17,7 +17,6 @@ from xnq_dist.core.errors import InputError
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.store import RunDirectory, read_published
 from xnq_dist.graph.profile.findings import Finding
-from xnq_dist.graph.profile.inputs import PROFILE
 from xnq_dist.report.page_data import Page
 from xnq_dist.report.sections.communities import row
 from xnq_dist.steps.contrast import contrast
@@ -45,6 +44,7 @@ class PrevalenceResult:
         self.run = str(run)
         """The run directory; ``xnq-dist`` commands take it."""
         self._version = read_published(run)
+        self._directory = RunDirectory(run)
         if folder is not None:
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
 
@@ -70,11 +70,9 @@ class PrevalenceResult:
 
         A class whose name is that of another column has the prefix ``class``.
         """
-        run = RunDirectory(self.run)
-        stage, manifest = run.stage("posteriors"), run.complete("posteriors")
-        parts = [
-            stage.read_table(record, "posteriors") for record in manifest.named("part-")
-        ]
+        stage = self._directory.stage("posteriors")
+        records = self._directory.complete("posteriors").named("part-")
+        parts = [stage.read_table(record, "posteriors") for record in records]
         table = pa.concat_tables(parts).sort_by("node_id").combine_chunks()
         columns = {"node_id": table["node_id"]}
         taken = ("node_id", "out_of_fold")
@@ -86,7 +84,7 @@ class PrevalenceResult:
     @cached_property
     def classes(self) -> list[Any]:
         """The classes, with the type of the labels, in the order of their values."""
-        return list(RunDirectory(self.run).complete("labels").facts["classes"])
+        return list(self._directory.complete("labels").facts["classes"])
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
@@ -94,8 +92,8 @@ class PrevalenceResult:
 
         Empty for estimates of `NetworkQuantifier`, which read no table again.
         """
-        record = RunDirectory(self.run).folder.read_record(PROFILE) or {}
-        return tuple(Finding(**each) for each in record.get("findings", ()))
+        found = self._page.results.profile.get("findings", ())
+        return tuple(Finding(**each) for each in found)
 
     @property
     def report(self) -> str:
@@ -137,9 +135,9 @@ class PrevalenceResult:
     @cached_property
     def _page(self) -> Page:
         """The estimates as the report page arranges them."""
-        run = RunDirectory(self.run)
-        record = RunRecord.read(run.folder)
-        settings = recorded_settings(record.settings or {} if record else {})
+        run = self._directory
+        record = RunRecord.read(run.folder) or RunRecord()
+        settings = recorded_settings(record.settings)
         # A copy of a manifest is pickled whole, not as a reference to its file.
         stages = {"labels": replace(run.complete("labels"))}
         return Page(Results({"prevalence": self.prevalence}, settings, run, stages))
