@@ -71,7 +71,7 @@ def make(results: Results) -> dict[str, pa.Table]:
     community, of_class = np.divmod(order, len(view.classes))
     rows = {
         "community": view.texts(community),
-        "class": view.labels.take(pa.array(of_class)),
+        "class": view.labels.take(of_class),
         "n_nodes": members[order],
     }
     for name, values in columns.items():

@@ -115,7 +115,7 @@ def _compared(
     place = pc.index_in(keys, value_set=keys_then)
     # Earlier values of communities that are suppressed now are not compared.
     hidden = pc.fill_null(pc.equal(now["quality"], SUPPRESSED), False)
-    before = then.take(pc.if_else(hidden, pa.scalar(None, place.type), place))
+    before = then.take(pc.if_else(hidden, None, place))
     changes = find_changes(now, before, level)
     found = {name: pa.array(v, from_pandas=True) for name, v in changes.items()}
     found["changed"] = pc.less_equal(found["qvalue"], rate)

@@ -114,7 +114,7 @@ class PrevalenceView:
             n_nodes=counts("n_nodes"),
             n_labelled=counts("n_labelled"),
             n_estimated=counts("n_estimated"),
-            notes=pc.if_else(pa.array(gone), pa.scalar(None, notes.type), notes),
+            notes=pc.if_else(gone, None, notes),
             quality=ratings,
             suppressed=gone,
         )
@@ -143,7 +143,7 @@ class PrevalenceView:
 
     def texts(self, chosen: Ints) -> pa.Array:
         """Names of the chosen communities as ids of a table: int64 or string."""
-        return community_ids(self.names.take(pa.array(chosen)))
+        return community_ids(self.names.take(chosen))
 
     def name(self, community: int, limit: int = NAME_LIMIT) -> str:
         """A community's name on one line, without control characters."""
