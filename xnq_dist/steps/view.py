@@ -134,7 +134,7 @@ class PrevalenceView:
         mean = float(np.average(p[known], weights=n[known])) if known.any() else 0.0
         shrunk = np.nan_to_num((n * p + SHRINKAGE * mean) / (n + SHRINKAGE), nan=-1.0)
         lower = np.nan_to_num(self.lower[:, -1], nan=-1.0)
-        return np.lexsort((np.arange(len(p)), -n, -shrunk, -lower))
+        return np.lexsort((-n, -shrunk, -lower))
 
     @property
     def has_intervals(self) -> bool:
