@@ -32,7 +32,7 @@ def body(facts: Page) -> str:
     ]
     return facts.render(
         "inputs.html.j2",
-        rows=[row for row in rows if row[1] is not None],
+        rows=rows,
         findings=found[:FINDINGS],
     )
 
