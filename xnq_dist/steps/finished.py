@@ -106,11 +106,10 @@ class Finished:
 
     def members(self, places: Ints) -> list[Ints]:
         """Read the members of communities; an `InputError` if they changed since."""
-        run, source = self.directory, str(self.manifest.inputs["communities"])
-        made = self.manifest.inputs.get("memberships")
+        run, made = self.directory, self.manifest.inputs
+        source = made["communities"]
         inputs = self.sources, self.settings, source
-        now = answer_digests(run.folder, *inputs)
-        if dict(now.get("memberships") or {}) != dict(made or {}):
+        if made != made | answer_digests(run.folder, *inputs):
             raise InputError(
                 f"the memberships changed since {run.uri} was made: run xnq-dist run "
                 "again first"

@@ -75,8 +75,8 @@ def publish(run: RunDirectory, settings: Settings) -> None:
             "content": content,
             "results": results,
             "number": max(numbers, default=0) + 1,
-            "source": quantify.inputs.get("communities") or "",
-            "detected": quantify.facts.get("detected") or "",
+            "source": quantify.inputs["communities"],
+            "detected": quantify.facts["detected"],
             "created": quantify.created,
         }
         made = Results(tables, settings, run, stages, run_id, earlier, facts)
