@@ -31,7 +31,7 @@ def judged(
     table: pa.Table, overrides: list[str] | None = None, skill: dict | None = SKILL
 ) -> Verdict:
     settings = load_settings(overrides=overrides or [])
-    classes = PrevalenceView.of(table).classes or ("bot",)
+    classes = PrevalenceView.of(table).classes
     facts = {"readout": {"skill": skill}, "labels": {"n_labelled": 630}}
     made = results_of(table, settings, totals_table(classes), **facts)
     return verdict(Page(replace(made, directory=RunDirectory("/my runs/a"))))

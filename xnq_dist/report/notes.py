@@ -28,7 +28,7 @@ def _warnings(facts: Page) -> list[str]:
     """Warnings that a reader must know before using a number; one sentence each."""
     view, naming, quantify = facts.view, facts.naming, facts.of("quantify")
     counts = facts.of("graph").get("counts") or {}
-    missing = np.isnan(view.prevalence[:, -1:]) & ~view.suppressed[:, None]
+    missing = np.isnan(view.prevalence[:, -1]) & ~view.suppressed
     empty = int(np.count_nonzero(missing))
     warnings = (
         (

@@ -40,7 +40,7 @@ def page(shown: Page) -> str:
     script, style = _file("page.js"), _file("page.css")
     return shown.render(
         "report.html.j2",
-        title=f"Share of {shown.last or 'each class'} in {some}",
+        title=f"Share of {shown.last} in {some}",
         policy=(
             f"default-src 'none'; script-src '{_hash(script)}'; "
             f"style-src '{_hash(style)}'; base-uri 'none'; form-action 'none'"

@@ -85,8 +85,8 @@ class PrevalenceView:
         table = without_values(table)
         labels = pc.unique(table["class"])
         texts = [str(name) for name in labels.to_pylist()]
-        columns = sorted(range(len(texts)), key=lambda place: texts[place] == last)
-        width = max(len(texts), 1)
+        width = len(texts)
+        columns = sorted(range(width), key=lambda place: texts[place] == last)
 
         def cells(values: NDArray[Any]) -> NDArray[Any]:
             return np.ascontiguousarray(values.reshape(-1, width)[:, columns])
@@ -106,7 +106,7 @@ class PrevalenceView:
         return cls(
             names=names,
             classes=tuple(texts[place] for place in columns),
-            labels=labels.take(pa.array(columns, pa.int64())),
+            labels=labels.take(columns),
             prevalence=numbers("prevalence"),
             lower=numbers("lower"),
             upper=numbers("upper"),
@@ -127,8 +127,6 @@ class PrevalenceView:
         members. Of equals the larger community comes first; communities without an
         interval come later, and those without a prevalence last.
         """
-        if not self.classes:
-            return np.arange(0)
         p, n = self.prevalence[:, -1], self.n_nodes
         known = ~np.isnan(p) & (n > 0)
         mean = float(np.average(p[known], weights=n[known])) if known.any() else 0.0

@@ -22,7 +22,7 @@ def body(facts: Page) -> str:
     """The first communities by the lower end of the interval; the script has all."""
     view = facts.view
     labels = facts.of("quantify").get("labels") or {}
-    chosen = view.ranked[:ROWS].tolist() if view.classes else []
+    chosen = view.ranked[:ROWS].tolist()
     return facts.render(
         "communities.html.j2",
         notes=notes(facts),
