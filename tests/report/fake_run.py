@@ -206,14 +206,13 @@ def write_fake_run(
         attempt = stage.begin()
         files = []
         if name == "quantify":
-            for number, table in enumerate(tables):
-                stem = f"prevalence-{number:05d}"
-                files.append(attempt.write_table(stem, table, "prevalence"))
+            table = pa.concat_tables(tables)
+            files.append(attempt.write_table("prevalence", table, "prevalence"))
             totals = totals_table(classes)
             files.append(attempt.write_table("totals", totals, "totals"))
             if detected is not None:
-                stem = "communities-00000"
-                files.append(attempt.write_table(stem, detected, "communities"))
+                record = attempt.write_table("communities", detected, "communities")
+                files.append(record)
         inputs = {"communities": source} if name == "quantify" else {}
         stage.commit(attempt, files, f"print-{name}", inputs, values, 1.5)
     return run

@@ -31,7 +31,7 @@ def judged(
     table: pa.Table, overrides: list[str] | None = None, skill: dict | None = SKILL
 ) -> Verdict:
     settings = load_settings(overrides=overrides or [])
-    classes = PrevalenceView.of(table).classes or ("bot",)
+    classes = PrevalenceView.of(table).classes
     facts = {"readout": {"skill": skill}, "labels": {"n_labelled": 630}}
     made = results_of(table, settings, totals_table(classes), **facts)
     return verdict(Page(replace(made, directory=RunDirectory("/my runs/a"))))
@@ -119,7 +119,7 @@ def test_the_class_with_the_fewest_labels_is_shown_unless_classes_are_numbers() 
 
 def test_the_shown_class_is_put_last() -> None:
     table = prevalence_table(["a", "b"], ("x", "y", "z"))
-    view = PrevalenceView.of(table, ["x", "y", "z"], "x")
+    view = PrevalenceView.of(table, "x")
     assert view.classes == ("y", "z", "x")
     straight = PrevalenceView.of(table)
     assert np.array_equal(view.prevalence[:, 2], straight.prevalence[:, 0])

@@ -34,6 +34,8 @@ SETTINGS = {
     "seed": "random_state",
 }
 """Arguments of the estimator, by their names as settings."""
+UNCHECKED = "no_validation"
+"""Tells scikit-learn to leave labels alone: they may be text, None or NaN."""
 
 
 class NetworkQuantifier(BaseEstimator):  # type: ignore[misc]
@@ -108,12 +110,7 @@ class NetworkQuantifier(BaseEstimator):  # type: ignore[misc]
         """
         features, matrix = graph if isinstance(graph, tuple) else (None, graph)
         if is_matrix(matrix):
-            if y is None:
-                raise ValueError(
-                    "NetworkQuantifier requires y to be passed, but the target y is "
-                    "None"
-                )
-            matrix = self._checked(matrix, reset=True)
+            matrix = self._checked(matrix, y=None if y is None else UNCHECKED)
             self._digest = _digest(matrix)
         labels = None if y is None else _known(plain(y), self.unlabelled)
         values = {name: getattr(self, argument) for name, argument in SETTINGS.items()}
@@ -198,21 +195,10 @@ class NetworkQuantifier(BaseEstimator):  # type: ignore[misc]
             requantify(request)
             return names, PrevalenceResult(request.out, folder)
 
-    def _checked(self, matrix: Any, reset: bool) -> Any:
-        """A square adjacency matrix of finite numbers that are not negative."""
-        matrix = validate_data(
-            self, matrix, accept_sparse="csr", ensure_min_samples=2, reset=reset
-        )
-        if matrix.shape[0] != matrix.shape[1]:
-            raise ValueError(
-                f"the adjacency matrix has shape {matrix.shape} and must be a square"
-            )
-        if matrix.min() < 0:
-            raise ValueError(
-                "Negative values in data passed to NetworkQuantifier: weights of edges "
-                "must be 0 or more"
-            )
-        return matrix
+    def _checked(self, matrix: Any, **more: Any) -> Any:
+        """An adjacency matrix of finite numbers that are not negative."""
+        checks = {"accept_sparse": "csr", "ensure_min_samples": 2}
+        return validate_data(self, matrix, ensure_non_negative=True, **checks, **more)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -6,24 +6,21 @@ import shutil
 import weakref
 from dataclasses import replace
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from xnq_dist.core.config import recorded_settings
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.store import RunDirectory, read_published
 from xnq_dist.graph.profile.findings import Finding
-from xnq_dist.graph.profile.inputs import PROFILE
 from xnq_dist.report.page_data import Page
-from xnq_dist.report.wording import share, span
+from xnq_dist.report.sections.communities import row
 from xnq_dist.steps.contrast import contrast
 from xnq_dist.steps.results import Results
-from xnq_dist.steps.view import QUALITIES
 
 __all__ = ["PrevalenceResult"]
 
@@ -47,6 +44,7 @@ class PrevalenceResult:
         self.run = str(run)
         """The run directory; ``xnq-dist`` commands take it."""
         self._version = read_published(run)
+        self._directory = RunDirectory(run)
         if folder is not None:
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
 
@@ -72,24 +70,21 @@ class PrevalenceResult:
 
         A class whose name is that of another column has the prefix ``class``.
         """
-        run = RunDirectory(self.run)
-        stage, manifest = run.stage("posteriors"), run.complete("posteriors")
-        parts = [
-            stage.read_table(record, "posteriors") for record in manifest.named("part-")
-        ]
+        stage = self._directory.stage("posteriors")
+        records = self._directory.complete("posteriors").named("part-")
+        parts = [stage.read_table(record, "posteriors") for record in records]
         table = pa.concat_tables(parts).sort_by("node_id").combine_chunks()
-        flat = table["posterior"].combine_chunks().flatten().to_numpy()
-        of_class = np.ascontiguousarray(flat.reshape(len(table), -1).T)
+        columns = {"node_id": table["node_id"]}
         taken = ("node_id", "out_of_fold")
-        names = [f"class {n}" if n in taken else n for n in map(str, self.classes)]
-        columns = dict(zip(names, of_class, strict=True))
-        ids, held_out = (table[name] for name in taken)
-        return pa.table({"node_id": ids, **columns, "out_of_fold": held_out})
+        for place, name in enumerate(map(str, self.classes)):
+            known = f"class {name}" if name in taken else name
+            columns[known] = pc.list_element(table["posterior"], place)
+        return pa.table({**columns, "out_of_fold": table["out_of_fold"]})
 
     @cached_property
     def classes(self) -> list[Any]:
         """The classes, with the type of the labels, in the order of their values."""
-        return list(RunDirectory(self.run).complete("labels").facts["classes"])
+        return list(self._directory.complete("labels").facts["classes"])
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
@@ -97,8 +92,8 @@ class PrevalenceResult:
 
         Empty for estimates of `NetworkQuantifier`, which read no table again.
         """
-        record = RunDirectory(self.run).folder.read_record(PROFILE) or {}
-        return tuple(Finding(**each) for each in record.get("findings", ()))
+        found = self._page.results.profile.get("findings", ())
+        return tuple(Finding(**each) for each in found)
 
     @property
     def report(self) -> str:
@@ -140,9 +135,9 @@ class PrevalenceResult:
     @cached_property
     def _page(self) -> Page:
         """The estimates as the report page arranges them."""
-        run = RunDirectory(self.run)
-        record = RunRecord.read(run.folder)
-        settings = recorded_settings(record.settings or {} if record else {})
+        run = self._directory
+        record = RunRecord.read(run.folder) or RunRecord()
+        settings = recorded_settings(record.settings)
         # A copy of a manifest is pickled whole, not as a reference to its file.
         stages = {"labels": replace(run.complete("labels"))}
         return Page(Results({"prevalence": self.prevalence}, settings, run, stages))
@@ -160,27 +155,13 @@ class PrevalenceResult:
 
     def _repr_html_(self) -> str:
         """The verdict, the first communities and a link to the page, for notebooks."""
-        page, view, named = self._page, self._page.view, self._page.naming
+        page, view = self._page, self._page.view
         shown = [at for at in view.ranked.tolist() if not view.suppressed[at]][:ROWS]
-        rows = [
-            (
-                view.name(at),
-                f"{view.n_nodes[at]:,}",
-                share(view.prevalence[at, -1]),
-                span(view.lower[at, -1], view.upper[at, -1]),
-                QUALITIES[view.quality[at, -1]],
-            )
-            for at in shown
-        ]
-        columns = "members", f"share of {page.last}", f"{page.level} interval"
-        head = (named.communities(1), *columns, "quality")
-        body = "".join(_row("td", row) for row in rows)
-        lines = "".join(f"<p>{escape(line)}</p>" for line in self.verdict)
-        total = named.some_communities(len(view.names))
-        link = f'<a href="{escape(Path(self.report).absolute().as_uri())}">report</a>'
-        return (
-            f"<div>{lines}<table><thead>{_row('th', head)}</thead><tbody>{body}</tbody>"
-            f"</table><p>{len(rows)} of {escape(total)}; {link}</p></div>"
+        return page.render(
+            "notebook.html.j2",
+            lines=self.verdict,
+            rows=[row(page, at) for at in shown],
+            link=Path(self.report).absolute().as_uri(),
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -190,7 +171,3 @@ class PrevalenceResult:
         _ = self._page.view
         version = replace(self._version, manifest=replace(self._version.manifest))
         return self.__dict__ | {"_version": version}
-
-
-def _row(tag: str, cells: tuple[str, ...]) -> str:
-    return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"

@@ -85,11 +85,11 @@ def repeated(work: Callable[[], T], retries: int, delay: float) -> T:
     XnqError
         Of the last call; of the first, if it is not an `InfrastructureError`.
     """
-    for left in range(retries, 0, -1):
+    for attempt in range(1, retries + 1):
         try:
             return work()
         except InfrastructureError as error:
-            text, at = "%s; starting again in %g s (%d of %d)", retries - left + 1
-            log.warning(text, error, delay, at, retries)
+            text = "%s; starting again in %g s (%d of %d)"
+            log.warning(text, error, delay, attempt, retries)
             time.sleep(delay)
     return work()

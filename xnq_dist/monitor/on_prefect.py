@@ -259,8 +259,7 @@ def check_starts() -> None:
     InfrastructureError
         After `STARTS` starts of this flow run.
     """
-    flow_run = _flow_run()
-    if flow_run is not None and flow_run.run_count > STARTS:
+    if _flow_run().run_count > STARTS:
         raise InfrastructureError(
             f"this flow run was started {STARTS} times and ended each time without a "
             "result, for example because its process was killed: look at the memory "

@@ -120,12 +120,10 @@ def in_view(stage: str, work: Callable[[Progress], T]) -> T:
 @contextmanager
 def watching() -> Iterator[Watch]:
     """The watch of the current block, made here if there is none."""
-    if (there := WATCH.get()) is not None:
-        yield there
-        return
-    token = WATCH.set(Watch())
+    watch = current_watch()
+    token = WATCH.set(watch)
     try:
-        yield current_watch()
+        yield watch
     finally:
         WATCH.reset(token)
 

@@ -23,7 +23,7 @@ from xnq_dist.core.lock import holder
 from xnq_dist.core.redaction import redacted
 from xnq_dist.core.store import RUN, RunDirectory, sealed
 from xnq_dist.core.waiting import LOOKED
-from xnq_dist.monitor.progress import Watch, watching
+from xnq_dist.monitor.progress import watching
 
 __all__ = ["NEXT", "RunStatus", "recorded", "sentence_of"]
 
@@ -155,9 +155,13 @@ def recorded(
     # Asked here, because a place that cannot be opened is the caller's error.
     every = EVERY if run.folder.is_local else EVERY_IN_STORE
     with watching() as watch, watch.shown(status.note):
-        writer = threading.Thread(
-            target=_write_often, args=(run, status, watch, stop, every), daemon=True
-        )
+
+        def write_often() -> None:
+            while not stop.wait(every):
+                status.seconds_left = watch.left()
+                _write(run, status)
+
+        writer = threading.Thread(target=write_often, daemon=True)
         writer.start()
         token = LOOKED.set(_counting(status))
         try:
@@ -191,19 +195,6 @@ def _counting(status: RunStatus) -> Callable[[str, Mapping[str, Any]], None]:
         status.workers = len(records)
 
     return look
-
-
-def _write_often(
-    run: RunDirectory,
-    status: RunStatus,
-    watch: Watch,
-    stop: threading.Event,
-    every: float,
-) -> None:
-    """Write a status every few seconds until its end."""
-    while not stop.wait(every):
-        status.seconds_left = watch.left()
-        _write(run, status)
 
 
 def _write(run: RunDirectory, status: RunStatus) -> None:

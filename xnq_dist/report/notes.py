@@ -26,23 +26,21 @@ def notes(facts: Page) -> list[tuple[str, list[str]]]:
 
 def _warnings(facts: Page) -> list[str]:
     """Warnings that a reader must know before using a number; one sentence each."""
-    view, warnings = facts.view, []
-    counts = dict(facts.of("graph").get("counts") or {})
-    quantify = facts.of("quantify")
-    every = facts.naming.some_communities(len(view.names))
-    if stuck := int(quantify.get("not_converged") or 0):
-        warnings.append(
-            f"{stuck:,} of {every} did not converge (column note in "
-            "prevalence.parquet): compare them with quantifier=auto."
-        )
-    if view.classes:
-        missing = np.isnan(view.prevalence[:, -1]) & ~view.suppressed
-        if empty := int(np.count_nonzero(missing)):
-            warnings.append(
-                f"{facts.naming.some_communities(empty)} without prevalence: there is "
-                "no member to estimate from (column note in prevalence.parquet)."
-            )
-    for number, text in (
+    view, naming, quantify = facts.view, facts.naming, facts.of("quantify")
+    counts = facts.of("graph").get("counts") or {}
+    missing = np.isnan(view.prevalence[:, -1]) & ~view.suppressed
+    empty = int(np.count_nonzero(missing))
+    warnings = (
+        (
+            quantify.get("not_converged"),
+            f"of {naming.some_communities(len(view.names))} did not converge (column "
+            "note in prevalence.parquet): compare them with quantifier=auto.",
+        ),
+        (
+            empty,
+            f"{naming.communities(empty)} without prevalence: there is no member to "
+            "estimate from (column note in prevalence.parquet).",
+        ),
         (
             counts.get("unknown_dropped"),
             "edges were dropped because one of their nodes is not in the node table.",
@@ -53,7 +51,5 @@ def _warnings(facts: Page) -> list[str]:
             "memberships were dropped because the node is not in the node table.",
         ),
         (quantify.get("duplicates_dropped"), "duplicate memberships were dropped."),
-    ):
-        if number:
-            warnings.append(f"{number:,} {text}")
-    return warnings
+    )
+    return [f"{number:,} {text}" for number, text in warnings if number]

@@ -40,7 +40,7 @@ def page(shown: Page) -> str:
     script, style = _file("page.js"), _file("page.css")
     return shown.render(
         "report.html.j2",
-        title=f"Share of {shown.last or 'each class'} in {some}",
+        title=f"Share of {shown.last} in {some}",
         policy=(
             f"default-src 'none'; script-src '{_hash(script)}'; "
             f"style-src '{_hash(style)}'; base-uri 'none'; form-action 'none'"
@@ -52,7 +52,7 @@ def page(shown: Page) -> str:
         verdict=verdict(shown),
         # A section's template has escaped every text.
         sections=[(*named, Markup(body)) for *named, body in bodies if body],  # noqa: S704
-        unprinted=[name for name, *_ in bodies if name not in PRINTED],
+        printed=PRINTED,
         changes=shown.table("changes") is not None,
     )
 

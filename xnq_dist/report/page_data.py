@@ -31,7 +31,14 @@ from xnq_dist.core.plain_text import plain
 from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.community_rows import community_ids
 from xnq_dist.report.naming import Naming
-from xnq_dist.report.wording import count, probability, share
+from xnq_dist.report.wording import (
+    count,
+    difference,
+    points,
+    probability,
+    share,
+    span,
+)
 from xnq_dist.steps.anomalies import reference_of
 from xnq_dist.steps.results import Results
 from xnq_dist.steps.view import NAME_LIMIT, QUALITIES, PrevalenceView
@@ -52,6 +59,8 @@ POINTS = 60
 NOTE_LIMIT = 160
 LIMITS = (0.95, 0.998)
 """Probabilities of the inner and the outer control limits, as Spiegelhalter's."""
+FORMATS = (count, share, points, span, difference, probability, plain)
+"""Filters of the templates."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,8 +106,7 @@ class Page:
     @cached_property
     def last(self) -> str:
         """The last class as it is printed, which the page's sentences are about."""
-        classes = self.view.classes
-        return self.naming.of_class(classes[-1]) if classes else ""
+        return self.naming.of_class(self.view.classes[-1])
 
     @property
     def everybody(self) -> str:
@@ -144,7 +152,7 @@ class Page:
         names = self.of("labels").get("classes") or ()
         curves = self.of("readout").get("reliability") or ()
         for name, curve in zip(names, curves, strict=False):
-            if str(name) in self.view.classes[-1:] and any(curve["count"]):
+            if str(name) == self.view.classes[-1] and any(curve["count"]):
                 return {**curve, "name": self.last}
         return {}
 
@@ -157,8 +165,8 @@ class Page:
     def shown_classes(self) -> list[int]:
         """Places of the classes on the page: the last, then by falling mean share."""
         sums = np.nan_to_num(self.view.prevalence).sum(axis=0)
-        sums[-1:] = np.inf
-        number = max(MAX_ESTIMATES // max(len(self.order), 1), 1)
+        sums[-1] = np.inf
+        number = max(MAX_ESTIMATES // len(self.order), 1)
         return list(np.argsort(-sums, kind="stable")[:number].tolist())
 
     def data(self) -> str:
@@ -223,7 +231,7 @@ class Page:
     def total(self, c: int = -1) -> Mapping[str, Any]:
         """The row of one class for all nodes together; empty if there is none."""
         totals, classes = self.table("totals"), self.view.classes
-        rows = totals.to_pylist() if totals and classes else []
+        rows = totals.to_pylist() if totals else []
         return next((row for row in rows if str(row["class"]) == classes[c]), {})
 
     def render(self, template: str | Template, **values: Any) -> str:
@@ -248,8 +256,14 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"count": count, "share": share, "lead": _lead}
+    made.filters |= {each.__name__: each for each in FORMATS}
+    made.filters |= {"lead": _lead, "name": _name}
     return made
+
+
+def _name(value: Any) -> str:
+    """The name of a community or class in any type."""
+    return plain(str(value), NAME_LIMIT)
 
 
 def _lead(line: str) -> Markup:

@@ -97,8 +97,6 @@ def _on_all_nodes(page: Page) -> str:
 def _on_communities(page: Page) -> str:
     """Number of unusual communities, and the highest that may be published."""
     view, naming = page.view, page.naming
-    if not view.classes:
-        return f"There are no {naming.communities()}."
     every = naming.some_communities(len(view.names))
     text = f"{every}."
     named = ~np.isnan(view.prevalence[:, -1])
@@ -134,7 +132,7 @@ def _how_sure(page: Page) -> str:
     """Numbers of narrow intervals, of poor estimates, and of suppressed ones."""
     view = page.view
     if not view.has_intervals:
-        return "" if not view.classes else "How sure: no intervals were computed."
+        return "How sure: no intervals were computed."
     width = _widths(view)
     known = ~np.isnan(width)
     narrow = np.count_nonzero(width[known] < NARROW)
@@ -151,7 +149,7 @@ def _how_sure(page: Page) -> str:
 
 def _next(level: Level, page: Page) -> str:
     view = page.view
-    if not view.classes or level == "warning":
+    if level == "warning":
         return ""
     if not view.has_intervals:
         return "Next: set quantifier=auto, which gives every estimate an interval."

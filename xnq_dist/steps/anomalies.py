@@ -32,7 +32,7 @@ from xnq_dist.quantify.checks.tails import upper_tail
 from xnq_dist.steps.results import Results
 from xnq_dist.steps.view import PrevalenceView
 
-__all__ = ["find_anomalies", "make", "qvalues", "reference_of"]
+__all__ = ["adjusted", "find_anomalies", "make", "qvalues", "reference_of"]
 
 
 FAR = 3.0
@@ -71,7 +71,7 @@ def make(results: Results) -> dict[str, pa.Table]:
     community, of_class = np.divmod(order, len(view.classes))
     rows = {
         "community": view.texts(community),
-        "class": view.labels.take(pa.array(of_class)),
+        "class": view.labels.take(of_class),
         "n_nodes": members[order],
     }
     for name, values in columns.items():
@@ -178,9 +178,13 @@ def qvalues(pvalues: Floats) -> Floats:
     P-values are NaN where nothing is compared. With two classes the second one counts
     and the first, its mirror, gets the same q-values.
     """
-    two = pvalues.shape[1] == 2
-    compared = pvalues[:, 1:] if two else pvalues
-    adjusted = np.full_like(compared, np.nan)
-    known = ~np.isnan(compared)
-    adjusted[known] = false_discovery_control(compared[known])
-    return np.repeat(adjusted, 2, axis=1) if two else adjusted
+    if pvalues.shape[1] == 2:
+        return np.repeat(adjusted(pvalues[:, 1:]), 2, axis=1)
+    return adjusted(pvalues)
+
+
+def adjusted(pvalues: Floats) -> Floats:
+    """Benjamini and Hochberg's q-values of all p-values; NaN where those are."""
+    values, known = np.full_like(pvalues, np.nan), ~np.isnan(pvalues)
+    values[known] = false_discovery_control(pvalues[known])
+    return values

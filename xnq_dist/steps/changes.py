@@ -21,9 +21,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.special import bdtr, erfc, ndtri, stdtr, stdtrit
-from scipy.stats import false_discovery_control
 
 from xnq_dist.core.arrays import Floats
+from xnq_dist.steps.anomalies import adjusted
 
 __all__ = ["find_changes"]
 
@@ -89,11 +89,9 @@ def find_changes(now: pa.Table, then: pa.Table, level: float) -> dict[str, Float
     pvalue = np.where(known, erfc(np.abs(effect) / error / np.sqrt(2)), np.nan)
     student = 2 * stdtr(TAILS, -np.abs(effect) / (np.sqrt(shares) * error))
     pvalue = np.minimum(pvalue, student)
-    qvalue, compared = np.full_like(pvalue, np.nan), ~np.isnan(pvalue)
-    qvalue[compared] = false_discovery_control(pvalue[compared])
     z = np.minimum(normal, float(stdtrit(TAILS, (1 + level) / 2)) * np.sqrt(shares))
     ends = {"lower": effect - z * down, "upper": effect + z * up}
-    return {"effect": effect, **ends, "pvalue": pvalue, "qvalue": qvalue}
+    return {"effect": effect, **ends, "pvalue": pvalue, "qvalue": adjusted(pvalue)}
 
 
 def _numbers(table: pa.Table, name: str) -> Floats:

@@ -24,6 +24,7 @@ from xnq_dist.quantify.communities import open_memberships
 from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.quantify.loading import load_groups, load_node_table
+from xnq_dist.steps.results import estimates
 from xnq_dist.steps.view import PrevalenceView
 
 __all__ = ["Finished"]
@@ -90,8 +91,7 @@ class Finished:
     @cached_property
     def view(self) -> PrevalenceView:
         """The table ``prevalence``, arranged by community and class."""
-        record = self.manifest.named("prevalence-")[0]
-        table = self.directory.stage(QUANTIFY).read_table(record, "prevalence")
+        table = estimates(self.directory, self.manifest, "prevalence")
         return PrevalenceView.of(table)
 
     def place(self, name: str) -> int:
@@ -106,23 +106,19 @@ class Finished:
 
     def members(self, places: Ints) -> list[Ints]:
         """Read the members of communities; an `InputError` if they changed since."""
-        run, source = self.directory, str(self.manifest.inputs["communities"])
-        made = self.manifest.inputs.get("memberships")
+        run, made = self.directory, self.manifest.inputs
+        source = made["communities"]
         inputs = self.sources, self.settings, source
-        now = answer_digests(run.folder, *inputs)
-        if dict(now.get("memberships") or {}) != dict(made or {}):
+        if made != made | answer_digests(run.folder, *inputs):
             raise InputError(
                 f"the memberships changed since {run.uri} was made: run xnq-dist run "
                 "again first"
             )
         if source == "leiden":
-            record = self.manifest.named("communities-")[0]
-            table: Any = run.stage(QUANTIFY).read_table(record, "communities")
-            community, nodes = table["community"].to_numpy(), table["node_id"]
-            return [
-                np.sort(self.ids.index_of(nodes.filter(pa.array(community == place))))
-                for place in places.tolist()
-            ]
+            table = estimates(run, self.manifest, "communities")
+            community = table["community"].to_numpy()
+            nodes = self.ids.index_of(table["node_id"])
+            return [np.sort(nodes[community == place]) for place in places.tolist()]
         found: dict[int, Ints] = {}
         graph = run.complete("graph")
         with open_memberships(run, graph, self.ids, *inputs) as memberships:

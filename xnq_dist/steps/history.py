@@ -115,7 +115,7 @@ def _compared(
     place = pc.index_in(keys, value_set=keys_then)
     # Earlier values of communities that are suppressed now are not compared.
     hidden = pc.fill_null(pc.equal(now["quality"], SUPPRESSED), False)
-    before = then.take(pc.if_else(hidden, pa.scalar(None, place.type), place))
+    before = then.take(pc.if_else(hidden, None, place))
     changes = find_changes(now, before, level)
     found = {name: pa.array(v, from_pandas=True) for name, v in changes.items()}
     found["changed"] = pc.less_equal(found["qvalue"], rate)
@@ -201,9 +201,8 @@ def _history(results: Results, now: pa.Table, found: dict[str, pa.Array]) -> pa.
     gone = rows.filter(pc.equal(rows["quality"], SUPPRESSED))["community"]
     hidden = pc.is_in(_texts(past["community"]), value_set=_texts(gone))
     for name in HIDDEN:
-        at, field = past.schema.get_field_index(name), past.schema.field(name)
-        kept = pc.if_else(hidden, pa.scalar(None, field.type), past[name])
-        past = past.set_column(at, field, kept)
+        at = past.column_names.index(name)
+        past = past.set_column(at, name, pc.if_else(hidden, None, past[name]))
     runs = max(HISTORY_ROWS // max(len(rows), 1), 2)
     table = _joined(past, rows)
     return table.filter(pc.is_in(table["run"], pc.unique(table["run"])[-runs:]))

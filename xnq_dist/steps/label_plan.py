@@ -122,7 +122,7 @@ def plan_labels(
     names = run.view.texts(places)
     table = pa.table(
         {
-            "node_id": community_ids(run.ids.values.take(pa.array(picked))),
+            "node_id": community_ids(run.ids.values.take(picked)),
             "community": names.take(pa.array(community, mask=community < 0)),
             "stratum": stratum,
             "inclusion_probability": chances[stratum],

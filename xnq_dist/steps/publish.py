@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from xnq_dist.core.errors import DamagedError
 from xnq_dist.core.inputs import published_inputs
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import (
     FileRecord,
-    Manifest,
     Published,
     RunDirectory,
     TableWriter,
@@ -22,11 +19,10 @@ from xnq_dist.core.store import (
     fingerprint,
 )
 from xnq_dist.graph.prepare import partitions_table
-from xnq_dist.graph.profile.inputs import PROFILE
 from xnq_dist.quantify.checks.quality import without_values
 from xnq_dist.steps import STEPS
 from xnq_dist.steps.history import series_of
-from xnq_dist.steps.results import Results
+from xnq_dist.steps.results import Results, estimates
 
 __all__ = ["publish"]
 
@@ -70,8 +66,7 @@ def publish(run: RunDirectory, settings: Settings) -> None:
     if version is None:
         quantify = stages["quantify"]
         tables = {
-            name: pa.concat_tables(_parts(run, quantify, name))
-            for name in ("prevalence", "totals")
+            name: estimates(run, quantify, name) for name in ("prevalence", "totals")
         }
         if settings.disclosure.table == "nulls":
             tables["prevalence"] = without_values(tables["prevalence"])
@@ -80,14 +75,11 @@ def publish(run: RunDirectory, settings: Settings) -> None:
             "content": content,
             "results": results,
             "number": max(numbers, default=0) + 1,
-            "source": quantify.inputs.get("communities") or "",
-            "detected": quantify.facts.get("detected") or "",
+            "source": quantify.inputs["communities"],
+            "detected": quantify.facts["detected"],
             "created": quantify.created,
         }
-        profile = _profile(run)
-        made = Results(
-            tables, settings, run, stages, run_id, earlier, facts, profile=profile
-        )
+        made = Results(tables, settings, run, stages, run_id, earlier, facts)
         facts["series"] = series_of(settings, facts, list(made.view.classes))
         version = _write(run, made, inputs)
         log.info("results %s are complete in %s", run_id, version.folder.uri)
@@ -97,21 +89,6 @@ def publish(run: RunDirectory, settings: Settings) -> None:
     published.trim(settings.retention.versions)
 
 
-def _profile(run: RunDirectory) -> dict[str, Any] | None:
-    """The profile of the input tables; None if there is none."""
-    try:
-        return run.folder.read_record(PROFILE)
-    except DamagedError as error:
-        log.warning("%s", error)
-        return None
-
-
-def _parts(run: RunDirectory, quantify: Manifest, name: str) -> Iterator[pa.Table]:
-    """The parts of a table of the stage ``quantify``."""
-    for record in quantify.named(f"{name}-"):
-        yield run.stage("quantify").read_table(record, name)
-
-
 def _write(run: RunDirectory, results: Results, inputs: dict[str, Any]) -> Version:
     """Write a version: its files, then its manifest."""
     settings, facts = results.settings, results.facts
@@ -119,25 +96,24 @@ def _write(run: RunDirectory, results: Results, inputs: dict[str, Any]) -> Versi
     attempt = published.begin(results.run_id)
     files: list[FileRecord] = []
 
-    def write(name: str, pieces: Iterable[pa.Table]) -> None:
+    def write(name: str, table: pa.Table) -> None:
         file = f"{name}.parquet"
         with TableWriter(attempt.folder, file, name, attempt.id) as writer:
-            for piece in pieces:
-                writer.write(piece)
+            writer.write(table)
         files.append(writer.record)
 
     for name, table in results.tables.items():
-        write(name, [table])
-    if stages["quantify"].named("communities-"):
-        write("communities", _parts(run, stages["quantify"], "communities"))
+        write(name, table)
+    if facts["detected"]:
+        write("communities", estimates(run, stages["quantify"], "communities"))
     dim = results.of("embeddings").get("dim") or settings.reservoir.dim
     itemsize = np.dtype(settings.exchange.dtype).itemsize
-    write("partitions", [partitions_table(stages["graph"], itemsize, dim)])
+    write("partitions", partitions_table(stages["graph"], itemsize, dim))
     for step in STEPS.records():
         for name, made in STEPS.module_of(step).make(results).items():
             if isinstance(made, pa.Table):
                 results.tables[name] = made
-                write(name, [made])
+                write(name, made)
             elif isinstance(made, bytes):
                 with attempt.folder.open_output(name) as sink:
                     sink.write(made)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -9,11 +10,15 @@ from typing import Any
 
 import pyarrow as pa
 
+from xnq_dist.core.errors import DamagedError
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Manifest, RunDirectory, Version
+from xnq_dist.graph.profile.inputs import PROFILE
 from xnq_dist.steps.view import PrevalenceView, shown_class
 
-__all__ = ["Results"]
+__all__ = ["Results", "estimates"]
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
@@ -31,8 +36,15 @@ class Results:
     """Earlier results to compare with; None: there are none."""
     facts: dict[str, Any] = field(default_factory=dict)
     """Facts of the version, which later runs and other processes read."""
-    profile: Mapping[str, Any] | None = None
-    """Profile of the input tables; None: there is none."""
+
+    @cached_property
+    def profile(self) -> Mapping[str, Any]:
+        """Profile of the input tables; empty if there is none."""
+        try:
+            return self.directory.folder.read_record(PROFILE) or {}
+        except DamagedError as error:
+            log.warning("%s", error)
+            return {}
 
     def of(self, stage: str) -> Mapping[str, Any]:
         """The facts of one stage; empty if it did not run."""
@@ -45,4 +57,10 @@ class Results:
         classes = [str(name) for name in labels.get("classes") or ()]
         counts = list(labels.get("class_counts") or ())
         last = shown_class(classes, counts, self.settings.report)
-        return PrevalenceView.of(self.tables["prevalence"], classes, last)
+        return PrevalenceView.of(self.tables["prevalence"], last)
+
+
+def estimates(run: RunDirectory, quantify: Manifest, name: str) -> pa.Table:
+    """A table of the stage ``quantify``, which writes one file for each."""
+    (record,) = quantify.named(f"{name}-")
+    return run.stage("quantify").read_table(record, name)

@@ -72,27 +72,21 @@ class PrevalenceView:
     """Communities that the table rates so: their values are shown nowhere, (K,)."""
 
     @classmethod
-    def of(
-        cls, table: pa.Table, classes: Sequence[str] = (), last: str = ""
-    ) -> PrevalenceView:
+    def of(cls, table: pa.Table, last: str = "") -> PrevalenceView:
         """Arrange a ``prevalence`` table (one row per community and class).
 
         Parameters
         ----------
         table
             Rows by community, each with all classes in the same order.
-        classes
-            Order of the classes; others follow in order of first appearance.
         last
             Class to put last, which the page is about; empty: keep the order.
         """
         table = without_values(table)
         labels = pc.unique(table["class"])
         texts = [str(name) for name in labels.to_pylist()]
-        order = [*dict.fromkeys(name for name in (*classes, *texts) if name in texts)]
-        order.sort(key=lambda name: name == last)
-        columns = [texts.index(name) for name in order]
-        width = max(len(texts), 1)
+        width = len(texts)
+        columns = sorted(range(width), key=lambda place: texts[place] == last)
 
         def cells(values: NDArray[Any]) -> NDArray[Any]:
             return np.ascontiguousarray(values.reshape(-1, width)[:, columns])
@@ -111,8 +105,8 @@ class PrevalenceView:
         )
         return cls(
             names=names,
-            classes=tuple(order),
-            labels=labels.take(pa.array(columns, pa.int64())),
+            classes=tuple(texts[place] for place in columns),
+            labels=labels.take(columns),
             prevalence=numbers("prevalence"),
             lower=numbers("lower"),
             upper=numbers("upper"),
@@ -120,7 +114,7 @@ class PrevalenceView:
             n_nodes=counts("n_nodes"),
             n_labelled=counts("n_labelled"),
             n_estimated=counts("n_estimated"),
-            notes=pc.if_else(pa.array(gone), pa.scalar(None, notes.type), notes),
+            notes=pc.if_else(gone, None, notes),
             quality=ratings,
             suppressed=gone,
         )
@@ -133,14 +127,12 @@ class PrevalenceView:
         members. Of equals the larger community comes first; communities without an
         interval come later, and those without a prevalence last.
         """
-        if not self.classes:
-            return np.arange(0)
         p, n = self.prevalence[:, -1], self.n_nodes
         known = ~np.isnan(p) & (n > 0)
         mean = float(np.average(p[known], weights=n[known])) if known.any() else 0.0
         shrunk = np.nan_to_num((n * p + SHRINKAGE * mean) / (n + SHRINKAGE), nan=-1.0)
         lower = np.nan_to_num(self.lower[:, -1], nan=-1.0)
-        return np.lexsort((np.arange(len(p)), -n, -shrunk, -lower))
+        return np.lexsort((-n, -shrunk, -lower))
 
     @property
     def has_intervals(self) -> bool:
@@ -149,7 +141,7 @@ class PrevalenceView:
 
     def texts(self, chosen: Ints) -> pa.Array:
         """Names of the chosen communities as ids of a table: int64 or string."""
-        return community_ids(self.names.take(pa.array(chosen)))
+        return community_ids(self.names.take(chosen))
 
     def name(self, community: int, limit: int = NAME_LIMIT) -> str:
         """A community's name on one line, without control characters."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xnq_dist.core.plain_text import plain
 from xnq_dist.report.page_data import Page
-from xnq_dist.report.wording import difference, points, probability
 from xnq_dist.steps.history import is_named
-from xnq_dist.steps.view import NAME_LIMIT
 
 __all__ = ["SHOWN", "body"]
 
@@ -24,7 +23,7 @@ def body(facts: Page) -> str:
     """Changes of the last class since the earlier results."""
     earlier, table = facts.results.earlier, facts.table("changes")
     if table is None or earlier is None:
-        why = plain(facts.results.facts.get("not_compared", ""), 600)
+        why = facts.results.facts.get("not_compared", "")
         return why and facts.render("changes.html.j2", changes=None, not_compared=why)
     rows = table.filter(is_named(table["class"], facts.view.classes[-1]))
     moved = rows.filter(pc.fill_null(rows["changed"], False))
@@ -41,25 +40,12 @@ def body(facts: Page) -> str:
         "new_names": _named(new, "n_nodes"),
         "gone": len(gone),
         "gone_names": _named(gone, "n_nodes_before"),
-        "rows": [
-            row
-            | {
-                "name": _name(row["community"]),
-                "effect": points(row["effect"]),
-                "interval": difference(row["lower"], row["upper"]),
-                "qvalue": probability(row["qvalue"]),
-            }
-            for row in moved.slice(0, SHOWN).to_pylist()
-        ],
+        "rows": moved.slice(0, SHOWN).to_pylist(),
     }
     return facts.render("changes.html.j2", changes=shown)
 
 
-def _named(rows: pa.Table, size: str) -> list[str]:
+def _named(rows: pa.Table, size: str) -> list[Any]:
     """Names of the largest of some communities."""
     order = pc.sort_indices(rows, [(size, "descending")])
-    return [_name(name) for name in rows["community"].take(order[:NAMED]).to_pylist()]
-
-
-def _name(name: object) -> str:
-    return plain(str(name), NAME_LIMIT)
+    return list(rows["community"].take(order[:NAMED]).to_pylist())

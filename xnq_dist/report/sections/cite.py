@@ -9,7 +9,5 @@ __all__ = ["body"]
 
 
 def body(facts: Page) -> str:
-    """The citation, with the run's id."""
-    return facts.render(
-        "cite.html.j2", run_id=facts.results.run_id, version=__version__
-    )
+    """The citation, with the id of the run."""
+    return facts.render("cite.html.j2", version=__version__)

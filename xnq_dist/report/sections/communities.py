@@ -9,9 +9,9 @@ from xnq_dist.report.notes import notes
 from xnq_dist.report.page_data import Page
 from xnq_dist.report.wording import count, points, share, span
 from xnq_dist.steps.anomalies import reference_of
-from xnq_dist.steps.view import NAME_LIMIT, QUALITIES
+from xnq_dist.steps.view import QUALITIES
 
-__all__ = ["body"]
+__all__ = ["body", "row"]
 
 
 ROWS = 25
@@ -22,30 +22,28 @@ def body(facts: Page) -> str:
     """The first communities by the lower end of the interval; the script has all."""
     view = facts.view
     labels = facts.of("quantify").get("labels") or {}
-    chosen = view.ranked[:ROWS].tolist() if view.classes else []
+    chosen = view.ranked[:ROWS].tolist()
     return facts.render(
         "communities.html.j2",
         notes=notes(facts),
         biased=labels.get("verdict") not in (None, "none"),
-        rows=[_row(facts, k) for k in chosen],
-        total=_total(facts),
+        rows=[row(facts, k) for k in chosen],
+        total=facts.total(),
         suppressed=int(view.suppressed.sum()),
         communities=len(view.names),
         left_out=len(view.names) - len(chosen),
         classes_left_out=[
-            plain(name, NAME_LIMIT)
-            for c, name in enumerate(view.classes)
-            if c not in facts.shown_classes
+            name for c, name in enumerate(view.classes) if c not in facts.shown_classes
         ],
         communities_left_out=len(view.names) - len(facts.order),
         reference=share(reference_of(view)) if facts.compared else "",
     )
 
 
-def _row(facts: Page, k: int) -> dict[str, Any]:
+def row(facts: Page, k: int) -> dict[str, Any]:
+    """One community in the last class, in words."""
     view = facts.view
     gone = bool(view.suppressed[k])
-    note = view.notes[k].as_py()
     effect = points(float(facts.effect[k, -1]))
     return {
         "name": view.name(k),
@@ -53,21 +51,7 @@ def _row(facts: Page, k: int) -> dict[str, Any]:
         "labelled": "" if gone else count(view.n_labelled[k]),
         "share": "suppressed" if gone else share(float(view.prevalence[k, -1])),
         "interval": span(view.lower[k, -1], view.upper[k, -1]),
-        "remarks": plain(note, 160) if note else "",
+        "remarks": plain(view.notes[k].as_py() or "", 160),
         "effect": effect + (" *" if facts.beyond[k, -1] else ""),
         "quality": QUALITIES[view.quality[k, -1]],
-    }
-
-
-def _total(facts: Page) -> dict[str, Any] | None:
-    """The estimate of the last class for all nodes together."""
-    row = facts.total()
-    if row.get("prevalence") is None:
-        return None
-    known = row["lower"] is not None
-    return {
-        **row,
-        "nodes": facts.everybody,
-        "share": share(row["prevalence"]),
-        "span": span(row["lower"], row["upper"]) if known else "",
     }

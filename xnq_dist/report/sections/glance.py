@@ -9,10 +9,4 @@ __all__ = ["body"]
 
 def body(facts: Page) -> str:
     """A place for every plot, with its caption."""
-    view = facts.view
-    if not view.classes or not len(view.names):
-        return ""
-    return facts.render(
-        "glance.html.j2",
-        reliability=facts.curve.get("name", ""),
-    )
+    return facts.render("glance.html.j2")

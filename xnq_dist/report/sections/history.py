@@ -5,12 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xnq_dist.core.plain_text import plain
 from xnq_dist.report.page_data import Page
 from xnq_dist.report.sections.changes import SHOWN
 from xnq_dist.report.wording import share
 from xnq_dist.steps.history import History
-from xnq_dist.steps.view import NAME_LIMIT
 
 __all__ = ["body"]
 
@@ -24,7 +22,7 @@ RUNS = 8
 def body(facts: Page) -> str:
     """Communities by run, from two runs on."""
     every, view = facts.table("history"), facts.view
-    if every is None or not view.classes:
+    if every is None:
         return ""
     history, of_class = History.of(every), view.classes[-1]
     runs = history.runs()
@@ -45,7 +43,7 @@ def body(facts: Page) -> str:
         "history.html.j2",
         rows=[
             {
-                "name": plain(name, NAME_LIMIT),
+                "name": name,
                 "changed": place < len(changed),
                 "shares": [shares.get((name, run.run), "") for run in shown],
             }

@@ -25,15 +25,14 @@ def body(facts: Page) -> str:
         ("communities", len(facts.view.names), str(quantify.get("source") or "")),
         ("memberships", quantify.get("n_memberships"), ""),
     ]
-    profile = facts.results.profile or {}
     found = [
         plain(finding["text"], 400)
-        for finding in profile.get("findings", ())
+        for finding in facts.results.profile.get("findings", ())
         if finding["level"] == "note"
     ]
     return facts.render(
         "inputs.html.j2",
-        rows=[row for row in rows if row[1] is not None],
+        rows=rows,
         findings=found[:FINDINGS],
     )
 

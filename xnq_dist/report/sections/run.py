@@ -14,7 +14,7 @@ __all__ = ["body"]
 def body(facts: Page) -> str:
     """Stages with their times; settings and versions are folded."""
     stages = facts.results.stages
-    versions = [dict(stage.versions) for stage in stages.values()]
+    *_, last = stages.values()
     settings = facts.settings.model_dump(mode="json", exclude=ELSEWHERE)
     return facts.render(
         "run.html.j2",
@@ -24,7 +24,7 @@ def body(facts: Page) -> str:
             (title, yaml.safe_dump(redacted(values), sort_keys=False))
             for title, values in (
                 (f"Settings (seed {facts.settings.seed})", settings),
-                ("Versions", versions[-1] if versions else {}),
+                ("Versions", dict(last.versions)),
             )
         ],
     )
