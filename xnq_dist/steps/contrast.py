@@ -103,11 +103,17 @@ def contrast(location: str, first: str, second: str) -> pa.Table:
 
 def _place(run: Finished, name: str) -> int:
     """Place of a community that has an estimate."""
-    place = run.place(name)
+    place, where = run.place(name), run.directory.uri
+    if run.view.suppressed[place]:
+        least = run.settings.disclosure.min_size
+        raise SettingsError(
+            f"community {name!r} of {where} is suppressed (fewer than {least} "
+            "members): set disclosure.min_size lower and run again, or choose another "
+            "community"
+        )
     if np.isnan(run.view.prevalence[place, 0]):
         raise SettingsError(
-            f"community {name!r} of {run.directory.uri} has no estimate to compare, or "
-            "is suppressed: see the column note of prevalence.parquet, or name another "
-            "one"
+            f"community {name!r} of {where} has no estimate to compare: "
+            "see the column note of prevalence.parquet"
         )
     return place
