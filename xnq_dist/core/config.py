@@ -209,7 +209,7 @@ def known_settings(
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             yield from known_settings(kind, f"{prefix}{name}.")
         else:
-            yield prefix + name, field
+            yield prefix + (field.alias or name), field
 
 
 def values_of(kind: Any) -> str:

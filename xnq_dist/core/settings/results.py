@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints, create_model, field_validator
+from pydantic import Field, StringConstraints, field_validator
 
 from xnq_dist.core.settings.section import Section, Text
 
@@ -101,31 +101,18 @@ class RetentionSettings(Section):
     )
 
 
-if TYPE_CHECKING:
-    _WithClass = Section
-else:
-    # `class` is a keyword, so that a field of this name cannot be written in a body.
-    _WithClass = create_model(
-        "_WithClass",
-        __base__=Section,
-        **{
-            "class": (
-                Word,
-                Field(
-                    "auto",
-                    description="class that the page and its first sentences are about;"
-                    " auto: the last class where classes are numbers or booleans, else"
-                    " the class with the fewest labelled nodes, of more than two"
-                    " classes with at least half of an equal share of them",
-                ),
-            )
-        },
-    )
-
-
-class ReportSettings(_WithClass):
+class ReportSettings(Section):
     """Words and class of the report page; estimates do not depend on them."""
 
+    # `class` is a keyword of Python.
+    shown_class: Word = Field(
+        "auto",
+        alias="class",
+        description="class that the page and its first sentences are about; auto: the "
+        "last class where classes are numbers or booleans, else the class with the "
+        "fewest labelled nodes, of more than two classes with at least half of an "
+        "equal share of them",
+    )
     class_names: dict[Word, Word] = Field(
         {},
         description="class names to print, as they read after 'share of', such as "
@@ -139,11 +126,6 @@ class ReportSettings(_WithClass):
     node: Word | tuple[Word, Word] = Field(
         "node", description="word for a node, such as user; or [person, people]"
     )
-
-    @property
-    def shown_class(self) -> str:
-        """The setting ``report.class``."""
-        return str(getattr(self, "class"))
 
 
 class WatchSettings(Section):

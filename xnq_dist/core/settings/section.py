@@ -42,7 +42,9 @@ Text = Annotated[str, BeforeValidator(_as_text)]
 class Section(BaseModel):
     """Base of all sections of the settings: frozen, without unknown keys."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, validate_default=True, serialize_by_alias=True
+    )
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         # Dask logs the arguments of failed tasks: hide credentials.
