@@ -272,5 +272,5 @@ def _fault(
     text = ", or ".join(dict.fromkeys(said or [items[0]["msg"]]))
     text = text.replace("Value error, ", "").replace("Input should", "must")
     if items[0]["type"] == "value_error":
-        return f"{path}: {text}" if path else text
+        return f"{path}: {text}" if path in settings else text
     return f"{path} = {items[0]['input']!r}: {text}"

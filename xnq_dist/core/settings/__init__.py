@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.method_records import METHODS, RECURRENT_SCALES, method_of
@@ -30,7 +30,6 @@ from xnq_dist.core.settings.method import (
     ExchangeSettings,
     ReadoutSettings,
     ReservoirSettings,
-    check_units,
 )
 from xnq_dist.core.settings.results import (
     AnomalySettings,
@@ -81,7 +80,6 @@ __all__ = [
     "Settings",
     "SlurmSettings",
     "WatchSettings",
-    "check_units",
 ]
 
 
@@ -150,18 +148,18 @@ class Settings(Section):
         None, description="local folder for temporary files; null: that of the system"
     )
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Settings:
-        method = method_of(self.method)
-        if method.second_stage and self.reservoir.recurrent_scale == "select":
-            check_units(self.reservoir.dim, RECURRENT_SCALES, "method = xnq+")
-        faults = [*self._faults_of_readout(), *self._faults_of_devices()]
-        if faults:
-            raise ValueError("; ".join(faults))
-        return self
-
-    def _faults_of_readout(self) -> Iterator[str]:
+    def faults(self) -> Iterator[str]:
+        """Settings of several sections that do not go together."""
         method, folds = method_of(self.method), self.readout.folds
+        scales, dim = self.reservoir.recurrent_scale, self.reservoir.dim
+        what = "reservoir.recurrent_scale"
+        if method.second_stage and scales == "select":
+            scales, what = RECURRENT_SCALES, "method = xnq+"
+        if isinstance(scales, tuple) and len(scales) > dim:
+            yield (
+                f"{what} has {len(scales)} scales for {dim} units: set a larger "
+                "reservoir.dim"
+            )
         if folds < 3 and method.second_stage:
             yield (
                 f"readout.folds = {folds} leaves no fold to learn from when two are "
@@ -183,8 +181,6 @@ class Settings(Section):
                 "labels.drawn = weighted needs method = xnq+, the readout that takes "
                 "weights: set method = xnq+, or labels.drawn = unknown"
             )
-
-    def _faults_of_devices(self) -> Iterator[str]:
         on_gpu = CLUSTERS.record_of(self.cluster.kind).gpu
         if self.backend == "cpu" and on_gpu:
             yield "cluster.kind = cuda needs backend = auto or gpu"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from xnq_dist.core.settings.section import Section, Text
 
@@ -46,24 +47,23 @@ class LabelSettings(Section):
         "estimated",
     )
 
-    @model_validator(mode="after")
-    def _prior_fits(self) -> LabelSettings:
+    def faults(self) -> Iterator[str]:
+        """A prior that is no distribution, or that nothing uses."""
         if self.prior is None:
-            return self
+            return
         shares = list(self.prior.values())
         if not all(0 <= share <= 1 for share in shares) or (
             abs(sum(shares) - 1) > PRIOR_TOLERANCE
         ):
-            raise ValueError(
+            yield (
                 f"labels.prior sums to {sum(shares):.8g}: give the share of every "
                 "class in the complete graph, between 0 and 1 and with sum 1"
             )
         if self.drawn not in ("unknown", "by_class"):
-            raise ValueError(
+            yield (
                 f"labels.prior is not used with labels.drawn = {self.drawn}: set "
                 "labels.drawn = by_class, or leave labels.prior out"
             )
-        return self
 
 
 class MembershipSettings(Section):

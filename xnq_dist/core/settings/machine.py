@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import (
-    AfterValidator,
-    Field,
-    model_validator,
-)
+from pydantic import AfterValidator, Field
 
 from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.settings.section import Section, SizeOrAuto
@@ -90,40 +87,34 @@ class ClusterSettings(Section):
     )
     slurm: SlurmSettings = SlurmSettings()
 
-    @model_validator(mode="after")
-    def _consistent(self) -> ClusterSettings:
+    def faults(self) -> Iterator[str]:
+        """What a kind of cluster needs or cannot use."""
         record = CLUSTERS.record_of(self.kind)
         if record.queued and "auto" in (self.workers, self.memory_limit):
-            raise ValueError(
+            yield (
                 f"cluster.kind = {self.kind} needs cluster.workers and "
                 "cluster.memory_limit: set the number of jobs, and the memory of each "
                 "worker"
             )
         running = record.running
         if running and not self.address:
-            raise ValueError(f"cluster.kind = {self.kind} needs cluster.address")
+            yield f"cluster.kind = {self.kind} needs cluster.address"
         if not running and self.address:
-            raise ValueError(
+            yield (
                 f"cluster.address is set but cluster.kind = {self.kind}: "
                 "set cluster.kind = address"
             )
         address = self.address or ""
         if "@" in address:
-            raise ValueError(
+            yield (
                 "cluster.address takes no user name or password: set it to "
                 "tls://host:port, and cluster.tls_ca, tls_cert and tls_key to the "
                 "certificates"
             )
         files = (self.tls_ca, self.tls_cert, self.tls_key)
-        if any(files) and not all(files):
-            raise ValueError(
+        if any(files) and not (all(files) and address.startswith("tls://")):
+            yield (
                 "cluster.tls_ca, cluster.tls_cert and cluster.tls_key belong together: "
-                "set all three"
+                "set all three, with cluster.kind = address and cluster.address = "
+                "tls://host:port (local clusters create their credentials)"
             )
-        if any(files) and not address.startswith("tls://"):
-            raise ValueError(
-                "cluster.tls_ca, tls_cert and tls_key are for a running cluster: set "
-                "cluster.kind = address and cluster.address = tls://host:port (local "
-                "clusters create their credentials)"
-            )
-        return self

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import (
-    Field,
-    model_validator,
-)
+from pydantic import Field
 
 from xnq_dist.core.settings.section import Section, Size
 from xnq_dist.core.sizes import parse_bytes
@@ -18,7 +15,6 @@ __all__ = [
     "ExchangeSettings",
     "ReadoutSettings",
     "ReservoirSettings",
-    "check_units",
 ]
 
 MAX_ROWS = 200_000
@@ -62,21 +58,6 @@ class ReservoirSettings(Section):
     matrix: Literal["dense", "sparse"] = Field(
         "sparse", description="form of the recurrent matrix W"
     )
-
-    @model_validator(mode="after")
-    def _units_for_every_scale(self) -> ReservoirSettings:
-        if isinstance(self.recurrent_scale, tuple):
-            check_units(self.dim, self.recurrent_scale, "reservoir.recurrent_scale")
-        return self
-
-
-def check_units(dim: int, scales: tuple[float, ...], name: str) -> None:
-    """Check that there are enough units for all scales; raise a `ValueError`."""
-    if len(scales) > dim:
-        raise ValueError(
-            f"{name} has {len(scales)} scales for {dim} units: set a larger "
-            "reservoir.dim"
-        )
 
 
 class ExchangeSettings(Section):

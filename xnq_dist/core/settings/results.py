@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints, field_validator
+from pydantic import Field, StringConstraints
 
 from xnq_dist.core.settings.section import Section, Text
 
@@ -48,14 +49,13 @@ class QualitySettings(Section):
         "publishable, and above which they are not; caution between the two",
     )
 
-    @field_validator("widths")
-    @classmethod
-    def _ascending(cls, value: tuple[float, float]) -> tuple[float, float]:
-        if value[0] > value[1]:
-            raise ValueError(
-                f"{list(value)} descends: give the width for publishable first"
+    def faults(self) -> Iterator[str]:
+        """Widths in the wrong order."""
+        if self.widths[0] > self.widths[1]:
+            yield (
+                f"quality.widths = {list(self.widths)} descends: give the width for "
+                "publishable first"
             )
-        return value
 
 
 class DisclosureSettings(Section):

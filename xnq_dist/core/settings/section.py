@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    model_validator,
 )
 
 from xnq_dist.core.redaction import redacted
@@ -45,6 +46,16 @@ class Section(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, validate_default=True, serialize_by_alias=True
     )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if faults := [*self.faults()]:
+            raise ValueError("; ".join(faults))
+        return self
+
+    def faults(self) -> Iterator[str]:
+        """What is wrong with these settings together, one sentence each."""
+        yield from ()
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         # Dask logs the arguments of failed tasks: hide credentials.

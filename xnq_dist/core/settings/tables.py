@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field
 
 from xnq_dist.core.settings.section import Section, Size
 from xnq_dist.core.sizes import parse_bytes
@@ -78,27 +79,22 @@ class ColumnSettings(Section):
     )
     member: str = Field("node_id", description="node id in the memberships table")
 
-    @model_validator(mode="after")
-    def _different(self) -> ColumnSettings:
+    def faults(self) -> Iterator[str]:
+        """Columns that are named twice."""
         pairs = (("src", "dst"), ("member", "community"), ("node_id", "label"))
         for first, second in pairs:
             if (name := getattr(self, first)) == getattr(self, second):
-                raise ValueError(
+                yield (
                     f"columns.{first} and columns.{second} both name {name!r}: give "
                     "each its own column"
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _scores_alone(self) -> ColumnSettings:
         named = [self.node_id, self.label, self.role, self.label_weight, *self.scores]
-        for name in self.scores:
+        for name in dict.fromkeys(self.scores):
             if named.count(name) > 1:
-                raise ValueError(
+                yield (
                     f"columns.scores names {name!r}, which columns names a second "
                     "time: give each its own column"
                 )
-        return self
 
 
 @dataclass(frozen=True)
