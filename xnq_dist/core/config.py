@@ -20,6 +20,7 @@ from xnq_dist.core.settings import Settings
 __all__ = [
     "known_settings",
     "load_settings",
+    "meaning_of",
     "merged",
     "recorded_settings",
     "validate_settings",
@@ -212,6 +213,11 @@ def known_settings(
             yield prefix + (field.alias or name), field
 
 
+def meaning_of(setting: FieldInfo) -> str:
+    """What a setting is, on one line: the text below it in `core.settings`."""
+    return " ".join(str(setting.description).split())
+
+
 def values_of(kind: Any) -> str:
     """The values that a type allows, in words."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
@@ -267,7 +273,7 @@ def _fault(
     if not said and path in settings:
         allowed = values_of(settings[path].annotation)
         if allowed == "text":  # of a pattern, which the description explains
-            allowed = str(settings[path].description)
+            allowed = meaning_of(settings[path])
         said = [f"allowed: {allowed}"]
     text = ", or ".join(dict.fromkeys(said or [items[0]["msg"]]))
     text = text.replace("Value error, ", "").replace("Input should", "must")

@@ -86,43 +86,31 @@ __all__ = [
 class Settings(Section):
     """All settings of a run; the YAML file and ``--set`` use these names."""
 
-    seed: int = Field(0, ge=0, lt=2**63, description="seed of every random stream")
-    backend: Literal["auto", "cpu", "gpu"] = Field(
-        "auto",
-        description="processor for the kernels; auto: the GPU if every worker has one",
-    )
-    partitions: Annotated[int, Field(ge=1, le=65536)] | Literal["auto"] = Field(
-        "auto",
-        description="number of parts of the graph; auto: one for each worker, more "
-        "if memory is not enough",
-    )
-    partitioner: Literal["auto", "metis", "stream", "contiguous", "random"] = Field(
-        "auto", description="how nodes are assigned to partitions"
-    )
+    seed: int = Field(0, ge=0, lt=2**63)
+    """seed of every random stream"""
+    backend: Literal["auto", "cpu", "gpu"] = "auto"
+    """processor for the kernels; auto: the GPU if every worker has one"""
+    partitions: Annotated[int, Field(ge=1, le=65536)] | Literal["auto"] = "auto"
+    """number of parts of the graph; auto: one for each worker, more if memory is not
+    enough"""
+    partitioner: Literal["auto", "metis", "stream", "contiguous", "random"] = "auto"
+    """how nodes are assigned to partitions"""
     method: Annotated[str, AfterValidator(METHODS.check)] = Field(
-        "xnq+",
-        description="how posteriors are made",
-        json_schema_extra=METHODS.offer,
+        "xnq+", json_schema_extra=METHODS.offer
     )
+    """how posteriors are made"""
     quantifier: Annotated[str, AfterValidator(QUANTIFIERS.check)] = Field(
         "auto",
-        description="estimator of a community's prevalence; auto: known labels, "
-        "and posteriors of the other members moved by them, with intervals; hdy, dys: "
-        "for two classes only",
         json_schema_extra=lambda schema: schema.update(enum=[*QUANTIFIERS.records()]),
     )
-    labelled: Literal["count", "exclude"] = Field(
-        "count",
-        description="count: labelled nodes count with their label, other nodes are "
-        "estimated; exclude: estimate only the unlabelled nodes",
-    )
-    communities: str = Field(
-        "auto",
-        pattern=r"^(auto|given|leiden|column:.+)$",
-        description="given: from the memberships table; column:NAME: from a column of "
-        "the node table; leiden: detected; auto: given if there is a memberships "
-        "table, else leiden",
-    )
+    """estimator of a community's prevalence; auto: known labels, and posteriors of the
+    other members moved by them, with intervals; hdy, dys: for two classes only"""
+    labelled: Literal["count", "exclude"] = "count"
+    """count: labelled nodes count with their label, other nodes are estimated; exclude:
+    estimate only the unlabelled nodes"""
+    communities: str = Field("auto", pattern=r"^(auto|given|leiden|column:.+)$")
+    """given: from the memberships table; column:NAME: from a column of the node table;
+    leiden: detected; auto: given if there is a memberships table, else leiden"""
     columns: ColumnSettings = ColumnSettings()
     features: FeatureSettings = FeatureSettings()
     input: InputSettings = InputSettings()
@@ -144,9 +132,8 @@ class Settings(Section):
     retention: RetentionSettings = RetentionSettings()
     report: ReportSettings = ReportSettings()
     watch: WatchSettings = WatchSettings()
-    scratch: str | None = Field(
-        None, description="local folder for temporary files; null: that of the system"
-    )
+    scratch: str | None = None
+    """local folder for temporary files; null: that of the system"""
 
     def faults(self) -> Iterator[str]:
         """Settings of several sections that do not go together."""

@@ -23,68 +23,46 @@ Name = Annotated[str, Field(pattern=r"^[^\s'\"$`;&|<>]+$")]
 class SlurmSettings(Section):
     """Jobs of the workers (cluster.kind=slurm)."""
 
-    directives: tuple[Line, ...] = Field(
-        (),
-        description="options of sbatch, such as [--partition=short, --account=lab, "
-        "'--time=4:00:00', --exclusive]; a job that reaches its time limit is replaced",
-    )
-    setup: tuple[Line, ...] = Field(
-        (),
-        description="shell commands of each job before its worker starts, such as "
-        "[module load gcc]",
-    )
-    folder: Name | None = Field(
-        None,
-        description="folder that this machine and the jobs share, for the certificates "
-        "of a run, which only you can read, and the logs of its jobs; both are removed "
-        "at the end; null: your home directory",
-    )
-    wait: float = Field(
-        3600.0, gt=0, description="seconds to wait until all jobs have started"
-    )
+    directives: tuple[Line, ...] = ()
+    """options of sbatch, such as [--partition=short, --account=lab, '--time=4:00:00',
+    --exclusive]; a job that reaches its time limit is replaced"""
+    setup: tuple[Line, ...] = ()
+    """shell commands of each job before its worker starts, such as [module load gcc]"""
+    folder: Name | None = None
+    """folder that this machine and the jobs share, for the certificates of a run, which
+    only you can read, and the logs of its jobs; both are removed at the end; null: your
+    home directory"""
+    wait: float = Field(3600.0, gt=0)
+    """seconds to wait until all jobs have started"""
 
 
 class ClusterSettings(Section):
     """Where the work runs."""
 
     kind: Annotated[str, AfterValidator(CLUSTERS.check)] = Field(
-        "auto",
-        description="where workers run",
-        json_schema_extra=CLUSTERS.offer,
+        "auto", json_schema_extra=CLUSTERS.offer
     )
-    workers: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
-        "auto",
-        description="number of workers (local, slurm); 1 with kind=auto: this process",
-    )
-    threads: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
-        "auto", description="threads of each worker (local, slurm)"
-    )
-    address: str | None = Field(
-        None, description="address of the scheduler (kind=address)"
-    )
-    tls_ca: str | None = Field(
-        None,
-        description="certificate file of the authority that signed the cluster's "
-        "certificates (for a tls:// address)",
-    )
-    tls_cert: str | None = Field(
-        None, description="certificate file of this client (for a tls:// address)"
-    )
-    tls_key: str | None = Field(
-        None, description="key file of this client (for a tls:// address)"
-    )
-    memory_limit: SizeOrAuto = Field(
-        "auto", description="memory of each worker (local, slurm), such as '8 GiB'"
-    )
-    timeout: float = Field(
-        60.0,
-        gt=0,
-        description="seconds to wait for the scheduler and the first worker, and for a "
-        "sign of life later on",
-    )
-    device_memory: SizeOrAuto = Field(
-        "auto", description="GPU memory that each worker may use"
-    )
+    """where workers run"""
+    workers: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    """number of workers (local, slurm); 1 with kind=auto: this process"""
+    threads: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    """threads of each worker (local, slurm)"""
+    address: str | None = None
+    """address of the scheduler (kind=address)"""
+    tls_ca: str | None = None
+    """certificate file of the authority that signed the cluster's certificates (for a
+    tls:// address)"""
+    tls_cert: str | None = None
+    """certificate file of this client (for a tls:// address)"""
+    tls_key: str | None = None
+    """key file of this client (for a tls:// address)"""
+    memory_limit: SizeOrAuto = "auto"
+    """memory of each worker (local, slurm), such as '8 GiB'"""
+    timeout: float = Field(60.0, gt=0)
+    """seconds to wait for the scheduler and the first worker, and for a sign of life
+    later on"""
+    device_memory: SizeOrAuto = "auto"
+    """GPU memory that each worker may use"""
     slurm: SlurmSettings = SlurmSettings()
 
     def faults(self) -> Iterator[str]:

@@ -44,7 +44,11 @@ class Section(BaseModel):
     """Base of all sections of the settings: frozen, without unknown keys."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, validate_default=True, serialize_by_alias=True
+        extra="forbid",
+        frozen=True,
+        serialize_by_alias=True,
+        use_attribute_docstrings=True,
+        validate_default=True,
     )
 
     @model_validator(mode="after")
