@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from xnq_dist._version import __version__
 from xnq_dist.core.allocator import ALLOCATOR
 from xnq_dist.core.backend import (
+    GpuFacts,
     device_share,
     gpu_facts,
 )
@@ -281,8 +282,10 @@ def settle(client: Client, settings: Settings) -> Settings:
     if settings.backend == "cpu":
         return settings
     # Ignore workers that are lost during the call; the stage runs without them.
-    answers = run_on_workers(client, _why_no_gpu)
-    reasons = {at: why for at, why in answers.items() if isinstance(why, str)}
+    answers = run_on_workers(client, gpu_facts)
+    reasons = {
+        at: facts.reason for at, facts in answers.items() if isinstance(facts, GpuFacts)
+    }
     without = [f"{at} ({why})" for at, why in sorted(reasons.items()) if why]
     missing = f"{len(without)} of {len(reasons)} workers have no GPU"
     if without and settings.backend == "gpu":
@@ -296,10 +299,6 @@ def settle(client: Client, settings: Settings) -> Settings:
     return settings.model_copy(update={"backend": "gpu" if on_gpus else "cpu"})
 
 
-def _why_no_gpu() -> str:
-    return gpu_facts().reason
-
-
 def device_memory(client: Client, settings: ClusterSettings) -> int:
     """Bytes of device memory that each worker may use, the minimum of all workers.
 
@@ -308,7 +307,7 @@ def device_memory(client: Client, settings: ClusterSettings) -> int:
     if settings.device_memory != "auto":
         return parse_bytes(settings.device_memory)
     # Ignore workers that are lost during the call; the stage runs without them.
-    answers = run_on_workers(client, _device)
+    answers = run_on_workers(client, device_share)
     devices = [device for device in answers.values() if isinstance(device, tuple)]
     if not devices:
         raise ClusterError(
@@ -317,11 +316,6 @@ def device_memory(client: Client, settings: ClusterSettings) -> int:
         )
     names = [name for name, _ in devices]
     return min(int(size * DEVICE_SHARE) // names.count(name) for name, size in devices)
-
-
-def _device() -> tuple[str, int]:
-    name, size = device_share()
-    return f"{os.uname().nodename} {name}", size
 
 
 def _version() -> str:

@@ -7,7 +7,7 @@ up the results.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 from xnq_dist.core.arrays import Ints
 
@@ -130,7 +130,3 @@ class Need:
     """Bytes of the run directory that stay once the stage is complete."""
     scratch: int = 0
     """Bytes of temporary files."""
-
-    def to_dict(self) -> dict[str, int]:
-        """The bytes as JSON values."""
-        return asdict(self)

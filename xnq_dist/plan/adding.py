@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 
 from xnq_dist.core.need import GraphSize, Need, RunSize, Workers
 from xnq_dist.core.settings import Settings
@@ -77,7 +78,7 @@ def add_up(
         memberships=size.memberships,
         detects=detects,
         leiden=groups.detection(size, settings),
-        needs={name: need.to_dict() for name, need in needs.items()},
+        needs={name: asdict(need) for name, need in needs.items()},
     )
 
 
