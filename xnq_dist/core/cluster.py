@@ -56,6 +56,7 @@ __all__ = [
     "smallest_memory",
     "threads_each",
     "workers",
+    "workers_of",
 ]
 
 log = logging.getLogger(__name__)
@@ -267,6 +268,14 @@ def smallest_memory(client: Client) -> int:
     # A worker without a limit reports 0.
     records = worker_records(client).values()
     return min((int(r["memory_limit"]) or 2**62 for r in records), default=2**62)
+
+
+def workers_of(client: Client, settings: Settings) -> Workers:
+    """The connected workers and what each may use; ``auto`` is not on GPUs."""
+    on_gpus = settings.backend == "gpu" and not settings.exchange.on_cpus
+    device = device_memory(client, settings.cluster) if on_gpus else 0
+    threads, memory = workers(client).values(), smallest_memory(client)
+    return Workers(max(1, len(threads)), max(threads, default=1), memory, device)
 
 
 def settle(client: Client, settings: Settings) -> Settings:

@@ -6,7 +6,7 @@ up the results.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from xnq_dist.core.arrays import Ints
@@ -68,12 +68,6 @@ class Workers:
     """Bytes that each worker may use."""
     device: int = 0
     """Bytes of GPU memory that each worker may use; 0: the work runs on CPUs."""
-
-    @classmethod
-    def of(cls, threads: Mapping[str, int], memory: int, device: int) -> Workers:
-        """Running workers, from the threads of each address."""
-        count, most = max(1, len(threads)), max(threads.values(), default=1)
-        return cls(count, most, memory, device)
 
 
 @dataclass(frozen=True)
