@@ -187,15 +187,11 @@ def open_cluster(settings: ClusterSettings) -> Iterator[Connection]:
                 module.wait(cluster, settings, size)
             connection = Connection(cluster.scheduler_address, cluster.security)
         with connect(connection, settings.timeout) as client:
-            if not first_worker(client):
+            if not (first_worker(client) and _check_versions(client)):
                 raise InfrastructureError(
                     f"the scheduler at {connection.address} has no workers after "
-                    f"{settings.timeout:g} s: start some with `dask worker`"
-                )
-            if not _check_versions(client):
-                raise InfrastructureError(
-                    f"all workers of the scheduler at {connection.address} were lost: "
-                    "run again; if they are lost again, give each worker more memory"
+                    f"{settings.timeout:g} s: start some with `dask worker`, and run "
+                    "again; if they are lost, give each worker more memory"
                 )
         yield connection
 

@@ -96,9 +96,15 @@ class Reading:
 
 
 def _character(value: Any) -> Any:
-    named = {"tab": "\t", "\\t": "\t", "space": " "}
-    named |= {"comma": ",", "semicolon": ";", "bar": "|"}
-    return named.get(value, value) if isinstance(value, str) else value
+    named = {
+        "tab": "\t",
+        "\\t": "\t",
+        "space": " ",
+        "comma": ",",
+        "semicolon": ";",
+        "bar": "|",
+    }
+    return named.get(str(value), value)
 
 
 Character = Annotated[
