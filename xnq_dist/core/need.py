@@ -7,7 +7,7 @@ up the results.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from xnq_dist.core.arrays import Ints
 
@@ -70,22 +70,14 @@ class Workers:
     """Bytes of GPU memory that each worker may use; 0: the work runs on CPUs."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunSize(GraphSize):
     """Counts of a graph, its partitions and its workers."""
 
-    partitions: int = 1
-    workers: Workers = field(default=Workers(1, 1, 2**40))
+    partitions: int
+    workers: Workers
     detects: bool = False
     """Whether Leiden detects communities."""
-
-    @classmethod
-    def of(
-        cls, graph: GraphSize, partitions: int, workers: Workers, detects: bool = False
-    ) -> RunSize:
-        """The counts of a graph with this number of partitions on these workers."""
-        placed = {"partitions": partitions, "workers": workers, "detects": detects}
-        return cls(**{**vars(graph), **placed})
 
     @property
     def per_worker(self) -> int:

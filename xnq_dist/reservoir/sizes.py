@@ -23,7 +23,8 @@ def size_on(
     """The counts of the stage ``graph`` on the connected workers."""
     workers = cluster.workers_of(client, settings)
     counts = size_of(graph, stage)
-    return RunSize.of(counts, graph.facts["partitions"], workers)
+    partitions = graph.facts["partitions"]
+    return RunSize(**vars(counts), partitions=partitions, workers=workers)
 
 
 def size_of(graph: Manifest, stage: Stage, labels: Manifest | None = None) -> GraphSize:
