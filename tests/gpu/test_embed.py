@@ -169,10 +169,11 @@ def test_auto_uses_cpus_where_some_workers_lack_a_gpu(
 ):
     first = min(cluster.workers(thread_client))
 
-    def why(dask_worker):
-        return "" if dask_worker.address == first else "CuPy is not installed"
+    def facts(dask_worker):
+        why = "" if dask_worker.address == first else "CuPy is not installed"
+        return backends.GpuFacts({}, 1, why)
 
-    monkeypatch.setattr(cluster, "_why_no_gpu", why)
+    monkeypatch.setattr(cluster, "gpu_facts", facts)
     auto = small_settings("backend=auto")
     assert cluster.settle(thread_client, auto).backend == "cpu"
     assert "1 of 2 workers have no GPU" in caplog.text

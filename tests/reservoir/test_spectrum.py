@@ -7,7 +7,7 @@ import pytest
 
 from tests.conftest import small_settings, with_graph, write_graph
 from xnq_dist.core.config import load_settings
-from xnq_dist.core.need import GraphSize, RunSize, Workers
+from xnq_dist.core.need import RunSize, Workers
 from xnq_dist.core.store import Stage
 from xnq_dist.reservoir.descriptors import describe_nodes, mean_step
 from xnq_dist.reservoir.needs import needs
@@ -61,11 +61,12 @@ def test_steps_return_means_and_keep_nodes_without_edges():
 
 def test_the_plan_counts_the_spectrum_where_states_are_small():
     """At d' = 16 the values of its rounds are larger than the states."""
-    size = GraphSize(nodes=10**6, edges=10**7, features=16)
-    workers, needed = Workers(2, 1, 2**34), {}
+    graph = {"nodes": 10**6, "edges": 10**7, "features": 16}
+    size = RunSize(**graph, partitions=2, workers=Workers(2, 1, 2**34))
+    needed = {}
     for method in "xnq+", "xnq":
         small = load_settings(overrides=["reservoir.dim=16", f"method={method}"])
-        needed[method] = needs(RunSize.of(size, 2, workers), small).worker
+        needed[method] = needs(size, small).worker
     moves = max_volume(10**6, 10**7, 2, 2)
     assert needed["xnq+"] == WORKER + memory_need(moves, VECTORS, 4, 1)
     assert needed["xnq+"] > 2 * needed["xnq"]

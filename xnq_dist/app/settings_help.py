@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from xnq_dist.core.config import known_settings, values_of
+from xnq_dist.core.config import known_settings, meaning_of, values_of
 from xnq_dist.core.settings import Settings
 
 __all__ = [
@@ -59,7 +59,7 @@ def settings_rows() -> list[tuple[str, str, str, str]]:
     """Name, allowed values, default and meaning of every setting, by group."""
     rows: list[tuple[str, str, str, str]] = []
     for name, field in known_settings(Settings):
-        schema: dict[str, Any] = {"description": field.description or ""}
+        schema: dict[str, Any] = {"description": meaning_of(field)}
         if callable(field.json_schema_extra):
             field.json_schema_extra(schema)
         else:

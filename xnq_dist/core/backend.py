@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -233,7 +234,7 @@ def cuda_cluster(**options: Any) -> Any:
 
 
 def device_share() -> tuple[str, int]:
-    """PCI bus id of this process's device, and its memory in bytes.
+    """Host and PCI bus id of this process's device, and its memory in bytes.
 
     Raises
     ------
@@ -241,7 +242,7 @@ def device_share() -> tuple[str, int]:
         When there is no device.
     """
     device = gpu().xp.cuda.Device()
-    return str(device.pci_bus_id), int(device.mem_info[1])
+    return f"{os.uname().nodename} {device.pci_bus_id}", int(device.mem_info[1])
 
 
 def data_frames() -> ModuleType:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from xnq_dist._version import __version__
 from xnq_dist.core.allocator import ALLOCATOR
 from xnq_dist.core.backend import (
+    GpuFacts,
     device_share,
     gpu_facts,
 )
@@ -55,6 +56,7 @@ __all__ = [
     "smallest_memory",
     "threads_each",
     "workers",
+    "workers_of",
 ]
 
 log = logging.getLogger(__name__)
@@ -185,15 +187,11 @@ def open_cluster(settings: ClusterSettings) -> Iterator[Connection]:
                 module.wait(cluster, settings, size)
             connection = Connection(cluster.scheduler_address, cluster.security)
         with connect(connection, settings.timeout) as client:
-            if not first_worker(client):
+            if not (first_worker(client) and _check_versions(client)):
                 raise InfrastructureError(
                     f"the scheduler at {connection.address} has no workers after "
-                    f"{settings.timeout:g} s: start some with `dask worker`"
-                )
-            if not _check_versions(client):
-                raise InfrastructureError(
-                    f"all workers of the scheduler at {connection.address} were lost: "
-                    "run again; if they are lost again, give each worker more memory"
+                    f"{settings.timeout:g} s: start some with `dask worker`, and run "
+                    "again; if they are lost, give each worker more memory"
                 )
         yield connection
 
@@ -268,6 +266,14 @@ def smallest_memory(client: Client) -> int:
     return min((int(r["memory_limit"]) or 2**62 for r in records), default=2**62)
 
 
+def workers_of(client: Client, settings: Settings) -> Workers:
+    """The connected workers and what each may use; ``auto`` is not on GPUs."""
+    on_gpus = settings.backend == "gpu" and not settings.exchange.on_cpus
+    device = device_memory(client, settings.cluster) if on_gpus else 0
+    threads, memory = workers(client).values(), smallest_memory(client)
+    return Workers(max(1, len(threads)), max(threads, default=1), memory, device)
+
+
 def settle(client: Client, settings: Settings) -> Settings:
     """The settings with a backend that every worker has, ``cpu`` or ``gpu``.
 
@@ -281,8 +287,10 @@ def settle(client: Client, settings: Settings) -> Settings:
     if settings.backend == "cpu":
         return settings
     # Ignore workers that are lost during the call; the stage runs without them.
-    answers = run_on_workers(client, _why_no_gpu)
-    reasons = {at: why for at, why in answers.items() if isinstance(why, str)}
+    answers = run_on_workers(client, gpu_facts)
+    reasons = {
+        at: facts.reason for at, facts in answers.items() if isinstance(facts, GpuFacts)
+    }
     without = [f"{at} ({why})" for at, why in sorted(reasons.items()) if why]
     missing = f"{len(without)} of {len(reasons)} workers have no GPU"
     if without and settings.backend == "gpu":
@@ -296,10 +304,6 @@ def settle(client: Client, settings: Settings) -> Settings:
     return settings.model_copy(update={"backend": "gpu" if on_gpus else "cpu"})
 
 
-def _why_no_gpu() -> str:
-    return gpu_facts().reason
-
-
 def device_memory(client: Client, settings: ClusterSettings) -> int:
     """Bytes of device memory that each worker may use, the minimum of all workers.
 
@@ -308,7 +312,7 @@ def device_memory(client: Client, settings: ClusterSettings) -> int:
     if settings.device_memory != "auto":
         return parse_bytes(settings.device_memory)
     # Ignore workers that are lost during the call; the stage runs without them.
-    answers = run_on_workers(client, _device)
+    answers = run_on_workers(client, device_share)
     devices = [device for device in answers.values() if isinstance(device, tuple)]
     if not devices:
         raise ClusterError(
@@ -317,11 +321,6 @@ def device_memory(client: Client, settings: ClusterSettings) -> int:
         )
     names = [name for name, _ in devices]
     return min(int(size * DEVICE_SHARE) // names.count(name) for name, size in devices)
-
-
-def _device() -> tuple[str, int]:
-    name, size = device_share()
-    return f"{os.uname().nodename} {name}", size
 
 
 def _version() -> str:

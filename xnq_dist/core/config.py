@@ -20,6 +20,7 @@ from xnq_dist.core.settings import Settings
 __all__ = [
     "known_settings",
     "load_settings",
+    "meaning_of",
     "merged",
     "recorded_settings",
     "validate_settings",
@@ -209,7 +210,12 @@ def known_settings(
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             yield from known_settings(kind, f"{prefix}{name}.")
         else:
-            yield prefix + name, field
+            yield prefix + (field.alias or name), field
+
+
+def meaning_of(setting: FieldInfo) -> str:
+    """What a setting is, on one line: the text below it in `core.settings`."""
+    return " ".join(str(setting.description).split())
 
 
 def values_of(kind: Any) -> str:
@@ -267,10 +273,10 @@ def _fault(
     if not said and path in settings:
         allowed = values_of(settings[path].annotation)
         if allowed == "text":  # of a pattern, which the description explains
-            allowed = str(settings[path].description)
+            allowed = meaning_of(settings[path])
         said = [f"allowed: {allowed}"]
     text = ", or ".join(dict.fromkeys(said or [items[0]["msg"]]))
     text = text.replace("Value error, ", "").replace("Input should", "must")
     if items[0]["type"] == "value_error":
-        return f"{path}: {text}" if path else text
+        return f"{path}: {text}" if path in settings else text
     return f"{path} = {items[0]['input']!r}: {text}"

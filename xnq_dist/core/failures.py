@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from xnq_dist.core.errors import (
     ConnectionLostError,
-    DamagedError,
     DoesNotFitError,
     InfrastructureError,
     InputError,
@@ -38,18 +37,43 @@ TEMPORARY = "xnq-dist-"
 """Part of the paths of this package's temporary files."""
 
 Signs = Collection[int | str]
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-BROKEN = {errno.EROFS, errno.EIO, errno.ENODEV, errno.ENXIO, errno.ESTALE}
-DISK = FULL | BROKEN | {errno.ENOTCONN}
+DISK = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO),
+    *(errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.ENOTCONN),
+}
 """Numbers of an `OSError` of a disk that is full, read-only, failing or missing."""
-ACCESS = {errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EISDIR}
-"""Numbers of an `OSError` of a file that is missing, or that others own."""
-NO_FILES = {errno.EMFILE, errno.ENFILE}
-NO_MEMORY: Signs = {"MemoryError", "KilledWorker", errno.ENOMEM, *NO_FILES}
-LOST = {"CommClosedError", "ClosedClientError", "CancelledError", "ConnectionError"}
-NO_WORKERS = {"TimeoutError", "NoValidWorkerError", "NoWorkerError"}
-NO_ANSWER = {"NETWORK_CONNECTION", "curlCode", "INTERNAL_FAILURE", "REQUEST_TIMEOUT"}
-BUSY = {"SERVICE_UNAVAILABLE", "SLOW_DOWN", "THROTTLING"}
+ACCESS = {
+    "FileNotFoundError",
+    "IsADirectoryError",
+    "NotADirectoryError",
+    "PermissionError",
+}
+"""Errors of a file that is missing, or that others own."""
+NO_MEMORY: Signs = {
+    "KilledWorker",
+    "MemoryError",
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOMEM,
+}
+NO_CLUSTER = {
+    "CancelledError",
+    "ClosedClientError",
+    "CommClosedError",
+    "ConnectionError",
+    "NoValidWorkerError",
+    "NoWorkerError",
+    "TimeoutError",
+}
+NO_ANSWER = {
+    "INTERNAL_FAILURE",
+    "NETWORK_CONNECTION",
+    "REQUEST_TIMEOUT",
+    "SERVICE_UNAVAILABLE",
+    "SLOW_DOWN",
+    "THROTTLING",
+    "curlCode",
+}
 """Texts in errors of `pyarrow.fs` if an object store does not answer; no errno."""
 REFUSED = {"ACCESS_", "ACCOUNT_", "SIGNATURE", "TOKEN", "Token", "UNRECOGNIZED_CLIENT"}
 """Texts in its errors if an object store refuses a key or an operation."""
@@ -63,7 +87,7 @@ RULES: tuple[tuple[Signs, type[XnqError], str, str], ...] = (
         "readout.memory or input.memory, or raise `ulimit -n`",
     ),
     (
-        LOST | NO_WORKERS,
+        NO_CLUSTER,
         ConnectionLostError,
         "the Dask scheduler or workers were lost",
         "start them again if they are yours",
@@ -75,7 +99,7 @@ RULES: tuple[tuple[Signs, type[XnqError], str, str], ...] = (
         "free space, or check that its disk is mounted, healthy and writable",
     ),
     (
-        NO_ANSWER | BUSY,
+        NO_ANSWER,
         ConnectionLostError,
         "the object store does not answer",
         "check the network and its address",
@@ -112,16 +136,11 @@ def stage_errors(folder: str, stage: str) -> Iterator[None]:
         yield
     except BaseException as error:
         found = explained(error, folder, stage)
-        if found is not None and found is not error:
-            found.stage = stage
-            raise found from error
-        if found is not None:
-            if not found.stage and found.exit_code != InputError.exit_code:
-                found.args = (f"{_named(found, folder, stage)}: {found}",)
-                found.stage = stage
-        elif not getattr(error, "__notes__", None):
+        if found is None and not getattr(error, "__notes__", None):
             error.add_note(f"stage {stage} of {folder}")
-        raise
+        if found is None or found is error:
+            raise
+        raise found from error
 
 
 def in_stage(stage: str) -> Callable[[F], F]:
@@ -151,29 +170,39 @@ def place_of(error: BaseException) -> str:
 
 
 def explained(error: BaseException, folder: str, stage: str) -> XnqError | None:
-    """Convert a low-level error to an `XnqError`; an `XnqError` is returned unchanged.
+    """The error with a message for users, which names a stage and its folder.
 
     Parameters
     ----------
     folder, stage
-        Names for messages of errors that do not name a place themselves.
+        Named by messages that name no stage yet; an empty `stage` is not named.
 
     Returns
     -------
     XnqError or None
         None: an internal error, or no `Exception` (such as an interrupt).
     """
+    found = _judged(error, folder, stage)
+    if found is None or found.stage or not stage:
+        return found
+    # The sentence on a table or a setting is complete.
+    if found is not error or found.exit_code != InputError.exit_code:
+        of = "" if folder in str(found) else f" of {folder}"
+        found.args = (f"stage {stage}{of}: {found}",)
+        found.stage = stage
+    return found
+
+
+def _judged(error: BaseException, folder: str, stage: str) -> XnqError | None:
+    """The error of this package that says what happened; None if unknown."""
+    if isinstance(error, XnqError):
+        return _with_disk(error, stage)
     if not isinstance(error, Exception):
         return None
-    if isinstance(error, XnqError):
-        return _disk_behind(error, folder, stage) or error
     for cause in causes(error):
-        if isinstance(cause, DamagedError):
-            return cause  # it names its file
-        if isinstance(cause, XnqError):
-            # A worker or a library raised another error because of this one.
-            return type(cause)(f"{_named(cause, folder, stage)}: {cause}")
-        if found := _known(cause, folder, stage):
+        # A worker or a library raised another error because of this one.
+        found = cause if isinstance(cause, XnqError) else _known(cause, folder, stage)
+        if found:
             return found
     # A full disk may cause another error during cleanup: a writer that cannot close.
     for cause in causes(error, contexts=True):
@@ -182,30 +211,22 @@ def explained(error: BaseException, folder: str, stage: str) -> XnqError | None:
     return None
 
 
-def _named(error: BaseException, folder: str, stage: str) -> str:
-    """The stage, and its folder unless the message already names it."""
-    return f"stage {stage}" if folder in str(error) else f"stage {stage} of {folder}"
-
-
-def _disk_behind(error: XnqError, folder: str, stage: str) -> XnqError | None:
-    """The same message with exit code 4 if a disk or network is the cause.
+def _with_disk(error: XnqError, stage: str) -> XnqError:
+    """The error, with exit code 4 if a disk or network is the cause.
 
     The code that raised the error knows the table or setting, but not the cause.
     """
-    if isinstance(error, InfrastructureError | DoesNotFitError):
-        return None
-    signs: set[int | str] = {*DISK, *NO_ANSWER, *BUSY}
+    signs: Signs = DISK | NO_ANSWER
     # The user chose a wrong table or folder; later, one was lost.
     if not (isinstance(error, InputError | SettingsError) or stage in ("", OPEN)):
-        signs |= ACCESS
-    for cause in causes(error):
-        if isinstance(cause, OSError) and _shows(cause, signs):
-            where = f"{_named(error, folder, stage)}: " if stage else ""
-            return InfrastructureError(
-                f"{where}{error}; free space there, or check that place, and run again "
-                "to resume"
-            )
-    return None
+        signs = {*signs, *ACCESS}
+    if isinstance(error, InfrastructureError | DoesNotFitError) or not any(
+        _shows(cause, signs) for cause in causes(error)
+    ):
+        return error
+    return InfrastructureError(
+        f"{error}; free space there, or check that place, and run again to resume"
+    )
 
 
 def _known(error: BaseException, folder: str, stage: str) -> XnqError | None:
@@ -220,10 +241,7 @@ def _known(error: BaseException, folder: str, stage: str) -> XnqError | None:
         if signs is REFUSED and stage in ("", OPEN):
             kind = RunDirectoryError  # the key is wrong; later, rights were withdrawn
         reason = " ".join(f"{type(error).__name__} {error}".split())
-        return kind(
-            f"{what} in stage {stage} of {folder} ({reason}): {todo}, and run again to "
-            "resume"
-        )
+        return kind(f"{what} ({reason}): {todo}, and run again to resume")
     return None
 
 

@@ -29,13 +29,11 @@ class MethodRecord(records.PartRecord):
     """What the readout does, in the report after "Every node has a state."."""
     searches: bool = False
     """Whether the stage ``select`` searches the reservoir's scales."""
-    descriptors: bool = False
-    """Whether embeddings have further blocks: features of neighbours, spectrum."""
     second_stage: bool = False
     """Whether the readout has a second stage of label features, which takes scores and
-    inclusion weights of labels; needs `descriptors` and three folds."""
-    cross_fitted: bool = False
-    """Whether labels of all roles are pooled and each is held out in turn."""
+    inclusion weights of labels, and needs three folds. Embeddings then have further
+    blocks (features of neighbours, spectrum), and labels of all roles are pooled, each
+    held out in turn."""
 
 
 METHODS = records.Registry(
@@ -64,9 +62,7 @@ METHODS = records.Registry(
                 "scores; a second model combined them with the labels and scores of "
                 "neighbouring nodes"
             ),
-            descriptors=True,
             second_stage=True,
-            cross_fitted=True,
             module="xnq_dist.methods.xnq_plus",
         ),
     ),

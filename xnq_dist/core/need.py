@@ -6,8 +6,8 @@ up the results.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from xnq_dist.core.arrays import Ints
 
@@ -69,29 +69,15 @@ class Workers:
     device: int = 0
     """Bytes of GPU memory that each worker may use; 0: the work runs on CPUs."""
 
-    @classmethod
-    def of(cls, threads: Mapping[str, int], memory: int, device: int) -> Workers:
-        """Running workers, from the threads of each address."""
-        count, most = max(1, len(threads)), max(threads.values(), default=1)
-        return cls(count, most, memory, device)
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunSize(GraphSize):
     """Counts of a graph, its partitions and its workers."""
 
-    partitions: int = 1
-    workers: Workers = field(default=Workers(1, 1, 2**40))
+    partitions: int
+    workers: Workers
     detects: bool = False
     """Whether Leiden detects communities."""
-
-    @classmethod
-    def of(
-        cls, graph: GraphSize, partitions: int, workers: Workers, detects: bool = False
-    ) -> RunSize:
-        """The counts of a graph with this number of partitions on these workers."""
-        placed = {"partitions": partitions, "workers": workers, "detects": detects}
-        return cls(**{**vars(graph), **placed})
 
     @property
     def per_worker(self) -> int:
@@ -130,7 +116,3 @@ class Need:
     """Bytes of the run directory that stay once the stage is complete."""
     scratch: int = 0
     """Bytes of temporary files."""
-
-    def to_dict(self) -> dict[str, int]:
-        """The bytes as JSON values."""
-        return asdict(self)

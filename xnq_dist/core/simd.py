@@ -35,12 +35,6 @@ LANES = WIDTH * VECTORS
 
 _VECTOR = ir.VectorType(ir.FloatType(), WIDTH)
 _WORD = ir.IntType(32)
-# Shuffles that swap neighbouring elements of two rows, then pairs, then quadruples.
-_STEPS = (
-    (1, (0, 8, 2, 10, 4, 12, 6, 14), (1, 9, 3, 11, 5, 13, 7, 15)),
-    (2, (0, 1, 8, 9, 4, 5, 12, 13), (2, 3, 10, 11, 6, 7, 14, 15)),
-    (4, (0, 1, 2, 3, 8, 9, 10, 11), (4, 5, 6, 7, 12, 13, 14, 15)),
-)
 
 
 def _pointer(call: Sequence[Any], which: int, row: Any, column: Any, kind: Any) -> Any:
@@ -80,11 +74,18 @@ def transpose_block(
         call = context, builder, types, arguments
         _, row, column, _, to, at = arguments
         rows = [builder.load(vector(0, row, column, i), align=4) for i in range(WIDTH)]
-        for apart, low, high in _STEPS:
+        # Swap neighbouring elements of two rows, then pairs, then quadruples.
+        for apart in (1, 2, 4):
+            orders = {
+                shift: [
+                    (k & ~apart) + shift + (WIDTH if k & apart else 0)
+                    for k in range(WIDTH)
+                ]
+                for shift in (0, apart)
+            }
             rows = [
-                _shuffle(builder, rows[i & ~apart], rows[i | apart], order)
+                _shuffle(builder, rows[i & ~apart], rows[i | apart], orders[i & apart])
                 for i in range(WIDTH)
-                for order in ((high if i & apart else low),)
             ]
         for j, values in enumerate(rows):
             builder.store(values, vector(3, to, at, j), align=4)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from pydantic import ByteSize, TypeAdapter
+from typing import Annotated
+
+from pydantic import ByteSize, Field, TypeAdapter
 
 __all__ = ["check_size", "human", "parse_bytes"]
 
-_BYTES = TypeAdapter(ByteSize)
+_BYTES = TypeAdapter(Annotated[ByteSize, Field(gt=0)])
 
 
 def parse_bytes(text: str | int) -> int:
@@ -23,12 +25,9 @@ def parse_bytes(text: str | int) -> int:
     1610612736
     """
     try:
-        value = int(_BYTES.validate_python(str(text)))
-    except ValueError:
-        value = 0
-    if value <= 0:
-        raise ValueError(f"{text!r} is not a size such as '2 GiB'")
-    return value
+        return int(_BYTES.validate_python(str(text)))
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not a size such as '2 GiB'") from error
 
 
 def check_size(value: str | int) -> str | int:
@@ -45,8 +44,4 @@ def human(count: float) -> str:
     >>> human(1536)
     '1.5 KiB'
     """
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
+    return ByteSize(count).human_readable(separator=" ")

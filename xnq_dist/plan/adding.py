@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 
 from xnq_dist.core.need import GraphSize, Need, RunSize, Workers
 from xnq_dist.core.settings import Settings
@@ -46,7 +47,8 @@ def add_up(
     detects
         Whether Leiden detects communities.
     """
-    size = RunSize.of(graph_size, partitions, workers, detects)
+    placed = {"partitions": partitions, "workers": workers, "detects": detects}
+    size = RunSize(**{**vars(graph_size), **placed})
     needs = {name: stage(size, settings) for name, stage in STAGES.items()}
     steps = reservoir.supersteps_of(size, settings)
     moved = steps.moves.moved * steps.units * steps.wire
@@ -77,7 +79,7 @@ def add_up(
         memberships=size.memberships,
         detects=detects,
         leiden=groups.detection(size, settings),
-        needs={name: need.to_dict() for name, need in needs.items()},
+        needs={name: asdict(need) for name, need in needs.items()},
     )
 
 

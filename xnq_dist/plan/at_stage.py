@@ -14,7 +14,7 @@ from xnq_dist.core.store import RunDirectory
 from xnq_dist.plan.adding import add_up
 from xnq_dist.plan.checks import check_fits
 from xnq_dist.plan.figures import Plan
-from xnq_dist.reservoir.sizes import size_of, workers_of
+from xnq_dist.reservoir.sizes import size_of
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -42,7 +42,7 @@ def settled(
     graph = run.stage("graph").manifest()
     if graph is None:
         return settings  # the stage says so
-    workers = workers_of(client, settings)
+    workers = cluster.workers_of(client, settings)
     labels, plan = run.stage("labels").manifest(), Plan.read(run.folder)
     size = size_of(graph, run.stage("graph"), labels)
     size = replace(size, memberships=plan.planned.memberships if plan else None)

@@ -180,11 +180,8 @@ def _workers(settings: Settings, free: int | None = None) -> Workers:
         return replace(size, device=device)
     connection = module.connection_to(settings.cluster)
     with cluster.connect(connection, settings.cluster.timeout) as client:
-        threads = first_worker(client)  # `open_cluster` reports if there is none
-        memory, device = cluster.smallest_memory(client), 0
-        if settings.backend == "gpu":
-            device = cluster.device_memory(client, settings.cluster)
-    return Workers.of(threads, memory, device)
+        first_worker(client)  # `open_cluster` reports if there is none
+        return cluster.workers_of(client, settings)
 
 
 def _on(settings: Settings, **changed: Any) -> Settings:

@@ -216,7 +216,7 @@ def learn_from(job: BatchJob) -> tuple[FileRecord, dict[str, Any]]:
             "drawn": settings.labels.drawn,
             "prior": settings.labels.prior is not None,
             **studied,
-            "exchangeable": method_of(settings.method).cross_fitted,
+            "exchangeable": method_of(settings.method).second_stage,
             "tilted": None if tilt is None else tilt.share,
             "alone": tilt is not None and tilt.alone,
         },

@@ -92,7 +92,7 @@ def embed_scaled(
     stage = run.stage("embeddings")
     attempt = stage.begin()
     described, blocks = None, [spec.dim]
-    if method_of(settings.method).descriptors:
+    if method_of(settings.method).second_stage:
         where = Stage(stage.folder.child("descriptors"), "descriptors")
         shared = client, graph, manifest, settings.seed, where
         described = describe_nodes(*shared, settings.backend, progress)

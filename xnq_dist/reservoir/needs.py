@@ -175,7 +175,7 @@ def _sums_device(size: RunSize, moves: Volume) -> int:
 def blocks_of(size: RunSize, settings: Settings) -> tuple[int, ...]:
     """Columns of each block of the embedding."""
     dim = settings.reservoir.dim
-    if not method_of(settings.method).descriptors:
+    if not method_of(settings.method).second_stage:
         return (dim,)
     more = widths(size.nodes, size.features, not settings.input.directed)
     return tuple(width for width in (dim, *more) if width)

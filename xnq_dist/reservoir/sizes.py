@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from xnq_dist.core import cluster
-from xnq_dist.core.need import GraphSize, PartitionCounts, RunSize, Workers
+from xnq_dist.core.need import GraphSize, PartitionCounts, RunSize
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Manifest, Stage
 from xnq_dist.graph.layout import halo_sizes
@@ -14,24 +14,17 @@ from xnq_dist.graph.layout import halo_sizes
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["size_of", "size_on", "workers_of"]
-
-
-def workers_of(client: Client, settings: Settings) -> Workers:
-    """The connected workers and what each may use; the backend is not ``auto``."""
-    on_gpus = settings.backend == "gpu" and not settings.exchange.on_cpus
-    device = cluster.device_memory(client, settings.cluster) if on_gpus else 0
-    memory = cluster.smallest_memory(client)
-    return Workers.of(cluster.workers(client), memory, device)
+__all__ = ["size_of", "size_on"]
 
 
 def size_on(
     client: Client, settings: Settings, stage: Stage, graph: Manifest
 ) -> RunSize:
     """The counts of the stage ``graph`` on the connected workers."""
-    workers = workers_of(client, settings)
+    workers = cluster.workers_of(client, settings)
     counts = size_of(graph, stage)
-    return RunSize.of(counts, graph.facts["partitions"], workers)
+    partitions = graph.facts["partitions"]
+    return RunSize(**vars(counts), partitions=partitions, workers=workers)
 
 
 def size_of(graph: Manifest, stage: Stage, labels: Manifest | None = None) -> GraphSize:

@@ -29,17 +29,16 @@ def connection_to(settings: ClusterSettings) -> Connection:
     }
     # Without these settings, Dask's configuration names the certificates.
     security = Security(require_encryption=True, **(files if settings.tls_ca else {}))
-    config = security.get_tls_config_for_role("client")
-    if not (config["ca_file"] and config["cert"]):
-        raise SettingsError(
-            f"{address} needs certificates: set cluster.tls_ca, cluster.tls_cert and "
-            "cluster.tls_key to their files"
-        )
     try:
-        security.get_connection_args("client")
+        context = security.get_connection_args("client")["ssl_context"]
     except (OSError, ValueError) as error:
         raise SettingsError(
             f"the certificates for {address} cannot be used ({error}): check that all "
             "three are PEM files and cluster.tls_key is the key to cluster.tls_cert"
         ) from error
+    if context is None:
+        raise SettingsError(
+            f"{address} needs certificates: set cluster.tls_ca, cluster.tls_cert and "
+            "cluster.tls_key to their files"
+        )
     return Connection(address, security)

@@ -119,9 +119,7 @@ def wait(cluster: Any, settings: ClusterSettings, size: Workers) -> None:
         When SLURM does not answer, a job ends before its worker joins, or the jobs do
         not start in time.
     """
-    _check_accepted(cluster.job_script(), cluster.folder)
-    cluster.scale(jobs=size.count)
-    # `scale` alone does not replace jobs.
+    _check_accepted(cluster.job_script())
     cluster.adapt(minimum_jobs=size.count, maximum_jobs=size.count)
     end, missed = time.monotonic() + settings.slurm.wait, 0
     log.info("waiting for %d SLURM jobs", size.count)
@@ -171,11 +169,9 @@ def _credentials(folder: Path) -> Any:
     return security
 
 
-def _check_accepted(script: str, folder: Path) -> None:
+def _check_accepted(script: str) -> None:
     """Ask SLURM whether it would take the jobs: Dask would only log its refusal."""
-    file = folder / "job.sh"
-    file.write_text(script, encoding="utf-8")
-    done = _call("sbatch", "--test-only", str(file))
+    done = _call("sbatch", "--test-only", text=script)
     if done.returncode:
         words = " ".join(done.stderr.split())
         lost = any(each in words for each in ("contact", "timed out", "connect"))
@@ -185,10 +181,15 @@ def _check_accepted(script: str, folder: Path) -> None:
         )
 
 
-def _call(*command: str) -> subprocess.CompletedProcess[str]:
+def _call(*command: str, text: str = "") -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(  # noqa: S603 - SLURM's own commands
-            command, capture_output=True, text=True, timeout=ANSWER, check=False
+            command,
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=ANSWER,
+            check=False,
         )
     except subprocess.TimeoutExpired as error:
         raise InfrastructureError(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.method_records import METHODS, RECURRENT_SCALES, method_of
@@ -30,7 +30,6 @@ from xnq_dist.core.settings.method import (
     ExchangeSettings,
     ReadoutSettings,
     ReservoirSettings,
-    check_units,
 )
 from xnq_dist.core.settings.results import (
     AnomalySettings,
@@ -81,50 +80,37 @@ __all__ = [
     "Settings",
     "SlurmSettings",
     "WatchSettings",
-    "check_units",
 ]
 
 
 class Settings(Section):
     """All settings of a run; the YAML file and ``--set`` use these names."""
 
-    seed: int = Field(0, ge=0, lt=2**63, description="seed of every random stream")
-    backend: Literal["auto", "cpu", "gpu"] = Field(
-        "auto",
-        description="processor for the kernels; auto: the GPU if every worker has one",
-    )
-    partitions: Annotated[int, Field(ge=1, le=65536)] | Literal["auto"] = Field(
-        "auto",
-        description="number of parts of the graph; auto: one for each worker, more "
-        "if memory is not enough",
-    )
-    partitioner: Literal["auto", "metis", "stream", "contiguous", "random"] = Field(
-        "auto", description="how nodes are assigned to partitions"
-    )
+    seed: int = Field(0, ge=0, lt=2**63)
+    """seed of every random stream"""
+    backend: Literal["auto", "cpu", "gpu"] = "auto"
+    """processor for the kernels; auto: the GPU if every worker has one"""
+    partitions: Annotated[int, Field(ge=1, le=65536)] | Literal["auto"] = "auto"
+    """number of parts of the graph; auto: one for each worker, more if memory is not
+    enough"""
+    partitioner: Literal["auto", "metis", "stream", "contiguous", "random"] = "auto"
+    """how nodes are assigned to partitions"""
     method: Annotated[str, AfterValidator(METHODS.check)] = Field(
-        "xnq+",
-        description="how posteriors are made",
-        json_schema_extra=METHODS.offer,
+        "xnq+", json_schema_extra=METHODS.offer
     )
+    """how posteriors are made"""
     quantifier: Annotated[str, AfterValidator(QUANTIFIERS.check)] = Field(
         "auto",
-        description="estimator of a community's prevalence; auto: known labels, "
-        "and posteriors of the other members moved by them, with intervals; hdy, dys: "
-        "for two classes only",
         json_schema_extra=lambda schema: schema.update(enum=[*QUANTIFIERS.records()]),
     )
-    labelled: Literal["count", "exclude"] = Field(
-        "count",
-        description="count: labelled nodes count with their label, other nodes are "
-        "estimated; exclude: estimate only the unlabelled nodes",
-    )
-    communities: str = Field(
-        "auto",
-        pattern=r"^(auto|given|leiden|column:.+)$",
-        description="given: from the memberships table; column:NAME: from a column of "
-        "the node table; leiden: detected; auto: given if there is a memberships "
-        "table, else leiden",
-    )
+    """estimator of a community's prevalence; auto: known labels, and posteriors of the
+    other members moved by them, with intervals; hdy, dys: for two classes only"""
+    labelled: Literal["count", "exclude"] = "count"
+    """count: labelled nodes count with their label, other nodes are estimated; exclude:
+    estimate only the unlabelled nodes"""
+    communities: str = Field("auto", pattern=r"^(auto|given|leiden|column:.+)$")
+    """given: from the memberships table; column:NAME: from a column of the node table;
+    leiden: detected; auto: given if there is a memberships table, else leiden"""
     columns: ColumnSettings = ColumnSettings()
     features: FeatureSettings = FeatureSettings()
     input: InputSettings = InputSettings()
@@ -146,22 +132,21 @@ class Settings(Section):
     retention: RetentionSettings = RetentionSettings()
     report: ReportSettings = ReportSettings()
     watch: WatchSettings = WatchSettings()
-    scratch: str | None = Field(
-        None, description="local folder for temporary files; null: that of the system"
-    )
+    scratch: str | None = None
+    """local folder for temporary files; null: that of the system"""
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Settings:
-        method = method_of(self.method)
-        if method.second_stage and self.reservoir.recurrent_scale == "select":
-            check_units(self.reservoir.dim, RECURRENT_SCALES, "method = xnq+")
-        faults = [*self._faults_of_readout(), *self._faults_of_devices()]
-        if faults:
-            raise ValueError("; ".join(faults))
-        return self
-
-    def _faults_of_readout(self) -> Iterator[str]:
+    def faults(self) -> Iterator[str]:
+        """Settings of several sections that do not go together."""
         method, folds = method_of(self.method), self.readout.folds
+        scales, dim = self.reservoir.recurrent_scale, self.reservoir.dim
+        what = "reservoir.recurrent_scale"
+        if method.second_stage and scales == "select":
+            scales, what = RECURRENT_SCALES, "method = xnq+"
+        if isinstance(scales, tuple) and len(scales) > dim:
+            yield (
+                f"{what} has {len(scales)} scales for {dim} units: set a larger "
+                "reservoir.dim"
+            )
         if folds < 3 and method.second_stage:
             yield (
                 f"readout.folds = {folds} leaves no fold to learn from when two are "
@@ -183,8 +168,6 @@ class Settings(Section):
                 "labels.drawn = weighted needs method = xnq+, the readout that takes "
                 "weights: set method = xnq+, or labels.drawn = unknown"
             )
-
-    def _faults_of_devices(self) -> Iterator[str]:
         on_gpu = CLUSTERS.record_of(self.cluster.kind).gpu
         if self.backend == "cpu" and on_gpu:
             yield "cluster.kind = cuda needs backend = auto or gpu"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from xnq_dist.core.settings.section import Section, Text
 
@@ -26,73 +27,57 @@ PRIOR_TOLERANCE = 1e-6
 class LabelSettings(Section):
     """How nodes were chosen for labelling."""
 
-    drawn: Literal["unknown", "random", "by_class", "by_place", "weighted"] = Field(
-        "unknown",
-        description="how the labelled nodes were chosen. random: any node as likely as "
-        "any other; by_class: some classes likelier than others; by_place: by where a "
-        "node is in the graph or by its features, never by its class; weighted: by "
-        "known probabilities, whose inverses are in columns.label_weight; unknown: "
-        "tested, and intervals allow for a choice by class",
-    )
-    missing: Missing = Field(
-        "auto",
-        description="label values that mean unlabelled, such as [-1] or [unknown, NA]; "
-        "auto: empty text, NA, N/A, NaN, null, None and ?; []: every value is a class",
-    )
-    prior: dict[Text, float] | None = Field(
-        None,
-        description="share of each class in the complete graph where it is known, such "
-        "as {human: 0.85, bot: 0.15} (labels.drawn = unknown or by_class); null: it is "
-        "estimated",
-    )
+    drawn: Literal["unknown", "random", "by_class", "by_place", "weighted"] = "unknown"
+    """how the labelled nodes were chosen. random: any node as likely as any other;
+    by_class: some classes likelier than others; by_place: by where a node is in the
+    graph or by its features, never by its class; weighted: by known probabilities,
+    whose inverses are in columns.label_weight; unknown: tested, and intervals allow for
+    a choice by class"""
+    missing: Missing = "auto"
+    """label values that mean unlabelled, such as [-1] or [unknown, NA]; auto: empty
+    text, NA, N/A, NaN, null, None and ?; []: every value is a class"""
+    prior: dict[Text, float] | None = None
+    """share of each class in the complete graph where it is known, such as {human:
+    0.85, bot: 0.15} (labels.drawn = unknown or by_class); null: it is estimated"""
 
-    @model_validator(mode="after")
-    def _prior_fits(self) -> LabelSettings:
+    def faults(self) -> Iterator[str]:
+        """A prior that is no distribution, or that nothing uses."""
         if self.prior is None:
-            return self
+            return
         shares = list(self.prior.values())
         if not all(0 <= share <= 1 for share in shares) or (
             abs(sum(shares) - 1) > PRIOR_TOLERANCE
         ):
-            raise ValueError(
+            yield (
                 f"labels.prior sums to {sum(shares):.8g}: give the share of every "
                 "class in the complete graph, between 0 and 1 and with sum 1"
             )
         if self.drawn not in ("unknown", "by_class"):
-            raise ValueError(
+            yield (
                 f"labels.prior is not used with labels.drawn = {self.drawn}: set "
                 "labels.drawn = by_class, or leave labels.prior out"
             )
-        return self
 
 
 class MembershipSettings(Section):
     """How the communities were formed."""
 
-    drawn: Literal["unknown", "by_class"] = Field(
-        "unknown",
-        description="how communities were formed. by_class: membership depends on the "
-        "class alone, so quantifier=auto uses SLD; unknown: it uses the mean posterior",
-    )
+    drawn: Literal["unknown", "by_class"] = "unknown"
+    """how communities were formed. by_class: membership depends on the class alone, so
+    quantifier=auto uses SLD; unknown: it uses the mean posterior"""
 
 
 class AutoSettings(Section):
     """The default quantifier."""
 
-    pooled: bool = Field(
-        True,
-        description="whether a community's labelled members move the estimate of the "
-        "others, as far as labels show that communities differ by class; false: the "
-        "mean posterior, independent of the other communities",
-    )
+    pooled: bool = True
+    """whether a community's labelled members move the estimate of the others, as far as
+    labels show that communities differ by class; false: the mean posterior, independent
+    of the other communities"""
 
 
 class LeidenSettings(Section):
     """Community detection."""
 
-    resolution: float = Field(
-        1.0,
-        gt=0,
-        allow_inf_nan=False,
-        description="resolution of the modularity; larger values give more communities",
-    )
+    resolution: float = Field(1.0, gt=0, allow_inf_nan=False)
+    """resolution of the modularity; larger values give more communities"""

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import (
-    Field,
-    model_validator,
-)
+from pydantic import Field
 
 from xnq_dist.core.settings.section import Section, Size
 from xnq_dist.core.sizes import parse_bytes
@@ -18,7 +15,6 @@ __all__ = [
     "ExchangeSettings",
     "ReadoutSettings",
     "ReservoirSettings",
-    "check_units",
 ]
 
 MAX_ROWS = 200_000
@@ -35,58 +31,27 @@ Scales = Annotated[tuple[Scale, ...], Field(min_length=1, max_length=64)]
 class ReservoirSettings(Section):
     """The untrained graph reservoir (METHODS: node embedder)."""
 
-    dim: int = Field(
-        256,
-        ge=1,
-        le=65536,
-        description="embedding dimension (reservoir units), d'; method=xnq gains from "
-        "512 or more",
-    )
-    supersteps: Annotated[int, Field(ge=1, le=10000)] | Literal["auto"] = Field(
-        "auto",
-        description="number of message-passing iterations (supersteps), L; auto: two "
-        "more than the distance within which 90 % of the node pairs lie, 30 at most",
-    )
-    recurrent_scale: Scale | Scales | Literal["select"] = Field(
-        "select",
-        description="spectral radius of the recurrent matrix times that of the "
-        "adjacency matrix (above 1: not contractive); a list: one reservoir for each "
-        "value, which share the units; select: by held-out log-loss (xnq), or 1, 3, 8 "
-        "and 20 together (xnq+)",
-    )
-    input_scale: Scale | Literal["select"] = Field(
-        "select",
-        description="input weights are uniform in plus or minus this value; select: "
-        "by held-out log-loss (xnq), or 0.3 (xnq+)",
-    )
-    matrix: Literal["dense", "sparse"] = Field(
-        "sparse", description="form of the recurrent matrix W"
-    )
-
-    @model_validator(mode="after")
-    def _units_for_every_scale(self) -> ReservoirSettings:
-        if isinstance(self.recurrent_scale, tuple):
-            check_units(self.dim, self.recurrent_scale, "reservoir.recurrent_scale")
-        return self
-
-
-def check_units(dim: int, scales: tuple[float, ...], name: str) -> None:
-    """Check that there are enough units for all scales; raise a `ValueError`."""
-    if len(scales) > dim:
-        raise ValueError(
-            f"{name} has {len(scales)} scales for {dim} units: set a larger "
-            "reservoir.dim"
-        )
+    dim: int = Field(256, ge=1, le=65536)
+    """embedding dimension (reservoir units), d'; method=xnq gains from 512 or more"""
+    supersteps: Annotated[int, Field(ge=1, le=10000)] | Literal["auto"] = "auto"
+    """number of message-passing iterations (supersteps), L; auto: two more than the
+    distance within which 90 % of the node pairs lie, 30 at most"""
+    recurrent_scale: Scale | Scales | Literal["select"] = "select"
+    """spectral radius of the recurrent matrix times that of the adjacency matrix (above
+    1: not contractive); a list: one reservoir for each value, which share the units;
+    select: by held-out log-loss (xnq), or 1, 3, 8 and 20 together (xnq+)"""
+    input_scale: Scale | Literal["select"] = "select"
+    """input weights are uniform in plus or minus this value; select: by held-out
+    log-loss (xnq), or 0.3 (xnq+)"""
+    matrix: Literal["dense", "sparse"] = "sparse"
+    """form of the recurrent matrix W"""
 
 
 class ExchangeSettings(Section):
     """Halo exchange between supersteps."""
 
-    dtype: Literal["float32", "float16"] = Field(
-        "float32",
-        description="precision of exchanged and stored states; float16: on CPUs, in "
-        "half the memory",
-    )
+    dtype: Literal["float32", "float16"] = "float32"
+    """precision of exchanged and stored states; float16: on CPUs, in half the memory"""
 
     @property
     def on_cpus(self) -> bool:
@@ -97,40 +62,31 @@ class ExchangeSettings(Section):
 class CheckpointSettings(Section):
     """Checkpoints of the reservoir's states."""
 
-    every: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
-        "auto", description="supersteps between two checkpoints"
-    )
-    grace: float = Field(
-        15.0,
-        ge=0,
-        allow_inf_nan=False,
-        description="seconds that a run which a signal ends may take to complete its "
-        "supersteps and write a checkpoint; 0: it writes none",
-    )
+    every: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    """supersteps between two checkpoints"""
+    grace: float = Field(15.0, ge=0, allow_inf_nan=False)
+    """seconds that a run which a signal ends may take to complete its supersteps and
+    write a checkpoint; 0: it writes none"""
 
 
 class EmbeddingSettings(Section):
     """The embedding table."""
 
-    write: bool = Field(
-        True, description="keep embeddings/ once the posteriors are written"
-    )
+    write: bool = True
+    """keep embeddings/ once the posteriors are written"""
 
 
 class ReadoutSettings(Section):
     """Logistic readout and calibration."""
 
-    C: Annotated[float, Field(gt=0, allow_inf_nan=False)] | Literal["select"] = Field(
-        "select",
-        description="inverse L2 strength; select: chosen by out-of-fold log-loss",
-    )
-    calibration: Literal["bcts", "platt", "platt_logit", "temperature", "none"] = Field(
-        "bcts", description="calibration method of the posteriors"
-    )
-    folds: int = Field(5, ge=2, le=100, description="number of cross-fitting folds")
-    memory: Size = Field(
-        "2 GiB", description="maximum memory for the embeddings of labelled nodes"
-    )
+    C: Annotated[float, Field(gt=0, allow_inf_nan=False)] | Literal["select"] = "select"
+    """inverse L2 strength; select: chosen by out-of-fold log-loss"""
+    calibration: Literal["bcts", "platt", "platt_logit", "temperature", "none"] = "bcts"
+    """calibration method of the posteriors"""
+    folds: int = Field(5, ge=2, le=100)
+    """number of cross-fitting folds"""
+    memory: Size = "2 GiB"
+    """maximum memory for the embeddings of labelled nodes"""
 
     @property
     def memory_bytes(self) -> int:

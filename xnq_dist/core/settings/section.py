@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    model_validator,
 )
 
 from xnq_dist.core.redaction import redacted
@@ -42,7 +43,23 @@ Text = Annotated[str, BeforeValidator(_as_text)]
 class Section(BaseModel):
     """Base of all sections of the settings: frozen, without unknown keys."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        serialize_by_alias=True,
+        use_attribute_docstrings=True,
+        validate_default=True,
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if faults := [*self.faults()]:
+            raise ValueError("; ".join(faults))
+        return self
+
+    def faults(self) -> Iterator[str]:
+        """What is wrong with these settings together, one sentence each."""
+        yield from ()
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         # Dask logs the arguments of failed tasks: hide credentials.

@@ -126,7 +126,7 @@ def study(
         seen, degree = others.sum(axis=1), walks[:, -1]
         rate = n_known / max(n_known + n_free, 1)
         rates.append(log_rates(seen, degree, rate, 1.0 - 1.0 / count))
-    if not method_of(settings.method).cross_fitted:
+    if not method_of(settings.method).second_stage:
         folds = np.zeros(len(rows), np.int32)
     scored = ScoredRows(
         scores(nodes.posteriors[rows], reference.prior),
