@@ -94,8 +94,6 @@ def write_graph(
 def package_log() -> Iterator[None]:
     """A command sets up the package's log lines for its process: undo that."""
     log = logging.getLogger("xnq_dist")
-    for handler in logging.getLogger().handlers:
-        handler.setLevel(0)  # Dask raises it for as long as a local cluster runs
     before = [*log.handlers], log.level, log.propagate
     yield
     log.handlers, level, log.propagate = before
@@ -220,6 +218,7 @@ def thread_workers(workers: int, threads: int = 2) -> Iterator[object]:
             threads_per_worker=threads,
             processes=False,
             scheduler_kwargs=quiet,
+            silence_logs=False,  # it would silence pytest's log handlers
         ) as cluster,
         Client(cluster, set_as_default=False) as found,
     ):

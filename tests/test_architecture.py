@@ -87,8 +87,8 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 214_030,
-    "core": 28_395,
+    "all": 214_135,
+    "core": 28_500,
     "graph": 42_825,
     "reservoir": 18_815,
     "groups": 2_489,

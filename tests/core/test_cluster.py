@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import multiprocessing
 import os
 import signal
@@ -53,6 +55,30 @@ def test_workers_stay_known_while_the_client_refreshes_itself(
     finally:
         done.set()
         refreshing.join()
+
+
+@pytest.mark.parametrize("kind", ["auto", "local"])
+def test_dask_is_quiet_but_not_a_log_handler_that_the_program_shares_with_it(
+    kind: str,
+) -> None:
+    lines = io.StringIO()
+    handler = logging.StreamHandler(lines)
+    dask_logs = [logging.getLogger(f"distributed.{name}") for name in ("x", "client")]
+    program = logging.getLogger("program")
+    shared = [logging.getLogger("distributed"), dask_logs[1], program]
+    settings = small_settings(f"cluster.kind={kind}", "cluster.workers=1").cluster
+    try:
+        for log in shared:
+            log.addHandler(handler)
+        with cluster.open_cluster(settings):
+            program.warning("the program's")
+            for log in dask_logs:
+                log.error("hidden")
+        dask_logs[0].error("Dask's")
+    finally:
+        for log in shared:
+            log.removeHandler(handler)
+    assert lines.getvalue() == "the program's\nDask's\n"
 
 
 def test_workers_join_with_their_imports_done_and_the_profiler_off() -> None:

@@ -70,6 +70,9 @@ WORKER = "Dask Worker process"
 CLOSE = 10.0
 """Seconds to wait for a client to close if the scheduler does not answer."""
 
+DASK_LOGS = "distributed", "distributed.client", "distributed.gc", "bokeh"
+"""Loggers that Dask gives levels and handlers; others below them have none."""
+
 TERMINATE = 1.15
 """Share of its memory limit at which a local worker is ended: the plan uses up to the
 limit, with about this accuracy."""
@@ -167,7 +170,7 @@ def open_cluster(settings: ClusterSettings) -> Iterator[Connection]:
             stack.enter_context(dask.config.set(PLANNED | planned))
             stack.callback(_kill_left, multiprocessing.active_children())
             try:
-                with kept_from_children():
+                with kept_from_children(), _quiet_dask(stack):
                     cluster = module.start(settings, size, stack)
             except (AssertionError, OSError, RuntimeError, TimeoutError) as error:
                 # A nanny of distributed 2026.8 raises AssertionError for a worker that
@@ -234,6 +237,25 @@ def connect(connection: Connection, timeout: float = 60.0) -> Iterator[Client]:
     finally:
         TIMEOUT.reset(token)
         _close(client, CLOSE)
+
+
+@contextmanager
+def _quiet_dask(stack: ExitStack) -> Iterator[None]:
+    """Dask's loggers are quiet until the stack is closed, and no handler is.
+
+    Clusters that start (`silence_logs`) raise the levels of handlers of Dask's loggers,
+    which may be those of the program too: they find none in the block.
+    """
+    with ExitStack() as block:
+        for name in DASK_LOGS:
+            logger = logging.getLogger(name)
+            if logger.level < logging.CRITICAL:  # not by another open cluster
+                stack.callback(logger.setLevel, logger.level)
+                logger.setLevel(logging.CRITICAL)
+            for handler in [*logger.handlers]:
+                logger.removeHandler(handler)
+                block.callback(logger.addHandler, handler)
+        yield
 
 
 def _close(opened: Any, seconds: float) -> None:
