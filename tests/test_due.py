@@ -21,6 +21,7 @@ from tests.conftest import SmallGraph, small_settings, with_graph, write_graph
 from tests.test_pipeline import assert_same, attempts, relabel, whole_line
 from xnq_dist import pipeline
 from xnq_dist.core.errors import InputError, RunDirectoryError
+from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.stages import STAGES
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.due import due_stages, nothing_changed
@@ -329,3 +330,8 @@ def test_the_command_ends_at_once_when_nothing_changed(
     # When this command ended is told.
     told = {out / "_status.json"}
     assert {path: time for path, time in after.items() if path not in told} == before
+    # The same tables are elsewhere: later commands look for them there.
+    moved = Sources(sources.nodes, sources.edges, str(tmp_path / "moved.parquet"))
+    Path(str(sources.memberships)).rename(str(moved.memberships))
+    assert nothing_changed(str(out), moved, SETTINGS) is not None
+    assert RunRecord.read(run.folder).sources == moved.absolute()

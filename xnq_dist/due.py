@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -26,6 +27,7 @@ from xnq_dist.core.inputs import (
     selects_scales,
     set_scales,
 )
+from xnq_dist.core.lock import run_lock
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.stages import STAGES, following
@@ -45,6 +47,7 @@ __all__ = [
     "due_after_embeddings",
     "due_stages",
     "nothing_changed",
+    "record_sources",
     "require_embeddings",
     "summary",
 ]
@@ -67,9 +70,13 @@ def nothing_changed(
     run = RunDirectory(out)
     try:
         with stage_errors(run.uri, OPEN):
-            if RunRecord.read(run.folder) is None or due_stages(run, sources, settings):
+            record = RunRecord.read(run.folder)
+            if record is None or due_stages(run, sources, settings):
                 return None
             current = Published(run).current()
+            if record.sources != sources.absolute():
+                with run_lock(run.folder):
+                    record_sources(run, sources)
     except DamagedError:
         return None  # a run repairs it
     if current is None:
@@ -77,6 +84,12 @@ def nothing_changed(
     created = current.manifest.created
     log.info("nothing changed since %s", created)
     return {**summary(run), "stages": {}, "since": created}
+
+
+def record_sources(run: RunDirectory, sources: Sources) -> None:
+    """Record where the tables of a complete run are now, for later commands."""
+    record = RunRecord.read(run.folder) or RunRecord()
+    replace(record, sources=sources.absolute()).write(run.folder)
 
 
 def due_stages(

@@ -16,7 +16,7 @@ from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.stages import STAGES
 from xnq_dist.core.store import Manifest, RunDirectory, deleting_damage, repaired
-from xnq_dist.due import due_after_embeddings, due_stages, summary
+from xnq_dist.due import due_after_embeddings, due_stages, record_sources, summary
 from xnq_dist.graph.tables import Sources
 from xnq_dist.input_checks import check_inputs, check_request, check_sources
 from xnq_dist.monitor.progress import expect, in_view, warn_if_late, watching
@@ -207,6 +207,8 @@ def run_all(
         check_inputs(run, sources, settings)
         plan = None
         due = due_stages(run, sources, settings)
+        if not due:
+            record_sources(run, sources)
         if _on_workers(due):
             plan = pipeline.plan_run(run, sources, settings)
             if "graph" in due:

@@ -17,9 +17,7 @@ from contextlib import (
     contextmanager,
     nullcontext,
 )
-from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xnq_dist.core.clusters import CLUSTERS
@@ -29,7 +27,7 @@ from xnq_dist.core.leftovers import sweep_run
 from xnq_dist.core.lock import LOCK, run_lock
 from xnq_dist.core.method_records import METHODS
 from xnq_dist.core.progress import Progress, silent
-from xnq_dist.core.redaction import redacted, within
+from xnq_dist.core.redaction import within
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import (
@@ -43,7 +41,7 @@ from xnq_dist.core.store import (
 from xnq_dist.core.tasks import Tasks, tasks_on
 from xnq_dist.graph.profile.inputs import read_contents
 from xnq_dist.graph.scratch import scratch_folder
-from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.tables import Sources, absolute
 from xnq_dist.input_checks import check_inputs, check_request, check_sources
 from xnq_dist.plan import (
     Figures,
@@ -95,7 +93,7 @@ def open_run(
     run = RunDirectory(out)
     with ExitStack() as held:
         with stage_errors(run.uri, OPEN):
-            _check_place(run, (*asdict(sources).values(), labels))
+            _check_place(run, (*vars(sources).values(), labels))
             held.enter_context(run_lock(run.folder))
             _take(run, overwrite)
         yield run
@@ -106,7 +104,7 @@ def _check_place(run: RunDirectory, tables: Iterable[str | None]) -> None:
     if folder.is_local and folder.exists() and not folder.is_folder():
         raise RunDirectoryError(f"{run.uri} is a file: choose another --out")
     for path in tables:
-        if path and within(_shown(path), run.uri):
+        if path and within(absolute(path), run.uri):
             raise RunDirectoryError(
                 f"{path} lies in the run directory {run.uri}, whose files are "
                 "replaced: copy it elsewhere, or choose another --out"
@@ -242,7 +240,7 @@ def _claim(
     record.belongs(nodes, run.uri)
     RunRecord(
         nodes=nodes,
-        sources=absolute_paths(sources),
+        sources=sources.absolute(),
         settings=settings.model_dump(mode="json"),
     ).write(run.folder)
 
@@ -327,17 +325,3 @@ def publish(run: RunDirectory, settings: Settings) -> None:
     from xnq_dist.steps import publish as stage
 
     stage.publish(run, settings)
-
-
-def absolute_paths(sources: Sources) -> dict[str, str | None]:
-    """Absolute paths of the tables, independent of the working directory."""
-    return {
-        name: None if path is None else _shown(path)
-        for name, path in asdict(sources).items()
-    }
-
-
-def _shown(path: str) -> str:
-    """A table's absolute path, or its URI without credentials."""
-    absolute = path if "://" in path else str(Path(path).expanduser().absolute())
-    return str(redacted(absolute))

@@ -19,7 +19,6 @@ from xnq_dist.graph import layout
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.groups.own_groups import FINE, RESOLUTION, degree_groups
-from xnq_dist.pipeline import absolute_paths
 from xnq_dist.quantify import batches
 from xnq_dist.quantify.classic.neighbour_counts import neighbour_sums
 from xnq_dist.quantify.interface import combine
@@ -118,7 +117,7 @@ def finish(made, sources, settings, client):
     before = RunRecord.read(made.run.folder) or RunRecord()
     RunRecord(
         nodes=before.nodes,
-        sources=absolute_paths(sources),
+        sources=sources.absolute(),
         settings=settings.model_dump(mode="json"),
     ).write(made.run.folder)
     return manifest

@@ -288,6 +288,9 @@ def test_errors_name_the_faulty_option_or_table(finished, tmp_path):
     record = RunRecord.read(Folder.of(where))
     memberships = Path(record.sources["memberships"])
     table = pq.read_table(memberships)
+    memberships.rename(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match=r"does not exist: .* or run .* where they ar"):
+        plan_labels(where, 5)
     pq.write_table(table.slice(5), memberships)
     with pytest.raises(InputError, match="the memberships changed since"):
         plan_labels(where, 5)

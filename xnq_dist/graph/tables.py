@@ -38,6 +38,7 @@ __all__ = [
     "Batch",
     "Sources",
     "Table",
+    "absolute",
     "is_text_file",
     "open_table",
 ]
@@ -92,9 +93,19 @@ class Sources:
         """Open a table, by key of `TITLES`; errors are those of `open_table`."""
         return open_table(getattr(self, name), TITLES[name], settings)
 
+    def absolute(self) -> dict[str, str | None]:
+        """Locations by key of `TITLES`, independent of the working directory."""
+        return {name: path and absolute(path) for name, path in vars(self).items()}
+
     def __repr__(self) -> str:
         shown = redacted((self.nodes, self.edges, self.memberships))
         return f"Sources{shown!r}"
+
+
+def absolute(path: str) -> str:
+    """A table's absolute path, or its URI without credentials."""
+    kept = path if "://" in path else str(Path(path).expanduser().absolute())
+    return str(redacted(kept))
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,14 @@ class Finished:
         run, made = self.directory, self.manifest.inputs
         source = made["communities"]
         inputs = self.sources, self.settings, source
-        if made != made | answer_digests(run.folder, *inputs):
+        try:
+            digests = answer_digests(run.folder, *inputs)
+        except InputError as error:
+            raise InputError(
+                f"{error}, or run xnq-dist run again with the tables where they are "
+                "now: what did not change is not computed again"
+            ) from error
+        if made != made | digests:
             raise InputError(
                 f"the memberships changed since {run.uri} was made: run xnq-dist run "
                 "again first"
