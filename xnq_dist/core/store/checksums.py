@@ -23,8 +23,6 @@ __all__ = ["BLOCK", "CheckedFile", "ChecksumWriter", "FileRecord", "fingerprint"
 
 BLOCK = 1 << 20
 """Bytes of a block, each of which has its own checksum."""
-PART = 4 * BLOCK
-"""Bytes that are read at once where many are asked for."""
 DIGITS = 8
 
 
@@ -160,9 +158,3 @@ class _Blocks(io.RawIOBase):
                 f"{first + len(block)}"
             )
         return memoryview(block)
-
-
-def check_all(stream: CheckedFile) -> None:
-    """Compare all bytes with the record, a few MiB in memory at a time."""
-    while stream.read(PART):
-        pass

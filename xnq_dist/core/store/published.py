@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from xnq_dist.core.errors import DamagedError, RunDirectoryError
-from xnq_dist.core.store.checksums import FileRecord, check_all
+from xnq_dist.core.store.checksums import FileRecord
 from xnq_dist.core.store.files import Attempt
 from xnq_dist.core.store.folder import MANIFEST, Folder
 from xnq_dist.core.store.run_directory import RunDirectory
@@ -151,46 +151,37 @@ class Published:
 
     def publish(self, version: Version) -> None:
         """Make this version the current one, then put its files at the fixed paths."""
-        if not self.is_placed(version):
-            self._point(version, "")
-            self._place_all(version)
-            self._point(version, version.run_id)
-
-    def is_placed(self, version: Version) -> bool:
-        """Whether it is the current one, with each file undamaged at its fixed path."""
-        if self.pointer().get("placed") != version.run_id:
-            return False
-        top = Stage(self._top, VERSIONS)
-        try:
-            for record in version.manifest.files:
-                with top.open(record) as stream:
-                    check_all(stream)
-        except DamagedError:
-            return False
-        return True
-
-    def _point(self, version: Version, placed: str) -> None:
-        values = {
+        if self.is_placed(version):
+            return
+        pointer = {
             "run_id": version.run_id,
             "version": f"{VERSIONS}/{version.run_id}",
             "created": version.manifest.created,
-            "placed": placed,
             "tables": {
                 record.name: record.checksum for record in version.tables().values()
             },
         }
-        self._top.write_record(POINTER, values)
-
-    def _place_all(self, version: Version) -> None:
-        """Put every file at its fixed path; then remove files of other versions."""
-        named = {record.name for record in version.manifest.files}
+        self._top.write_record(POINTER, pointer)
         for record in version.manifest.files:
-            self._place(version.folder, record)
-        for name in {*TABLES, MANIFEST} - named:
+            self._place(version.folder, record.name)
+        for name in self._outdated(version):
             self._top.delete(name)
 
-    def _place(self, source: Folder, record: FileRecord) -> None:
-        name, top = record.name, self._top
+    def is_placed(self, version: Version) -> bool:
+        """Whether it is the current one, with its files alone at the fixed paths."""
+        return (
+            self.pointer().get("run_id") == version.run_id
+            and not self._outdated(version)
+            and not any(Stage(self._top, VERSIONS).damaged(version.manifest.files))
+        )
+
+    def _outdated(self, version: Version) -> set[str]:
+        """Files at fixed paths that this version does not have."""
+        named = {record.name for record in version.manifest.files}
+        return {name for name in self._top.names() if name in TABLES} - named
+
+    def _place(self, source: Folder, name: str) -> None:
+        top = self._top
         if not top.is_local:
             top.copy(name, name, source)
             return
@@ -255,7 +246,6 @@ def read_published(location: str | Path) -> Version:
     if manifest is None:
         raise DamagedError(run.uri, POINTER, f"names {run_id}, which does not exist")
     version = Version(stage, manifest)
-    for record in version.tables().values():
-        with stage.open(record) as stream:
-            check_all(stream)
+    for error in stage.damaged(version.tables().values()):
+        raise error
     return version

@@ -12,7 +12,7 @@ import datetime
 import logging
 import platform
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, lru_cache
@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from xnq_dist.core import npy, schemas
 from xnq_dist.core.errors import DamagedError, StageError
 from xnq_dist.core.redaction import redacted
-from xnq_dist.core.store.checksums import CheckedFile, FileRecord, check_all
+from xnq_dist.core.store.checksums import BLOCK, CheckedFile, FileRecord
 from xnq_dist.core.store.files import Attempt
 from xnq_dist.core.store.folder import MANIFEST, Folder, reason
 
@@ -142,14 +142,17 @@ class Stage:
             manifest = self.intact()
         except DamagedError as error:
             return [error]
-        faults = []
-        for record in manifest.files if manifest and thorough else ():
+        return [*self.damaged(manifest.files)] if manifest and thorough else []
+
+    def damaged(self, files: Iterable[FileRecord]) -> Iterator[DamagedError]:
+        """Read every byte of files, a MiB in memory at a time; yield their damages."""
+        for record in files:
             try:
                 with self.open(record) as stream:
-                    check_all(stream)
+                    while stream.read(BLOCK):
+                        pass
             except DamagedError as error:
-                faults.append(error)
-        return faults
+                yield error
 
     def begin(self) -> Attempt:
         """Begin a new attempt; files of older ones are removed, the manifest first."""
