@@ -121,21 +121,9 @@ class Folder:
 
     def names(self) -> list[str]:
         """Sorted names of the files and folders inside; empty if there is no folder."""
-        return sorted(info.base_name for info in self._infos(recursive=False))
-
-    def files(self) -> list[str]:
-        """Sorted names of all files, ``folder/name`` for those in subfolders."""
-        root = self.path() + "/"
-        return sorted(
-            info.path.removeprefix(root)
-            for info in self._infos(recursive=True)
-            if info.type == pafs.FileType.File
-        )
-
-    def _infos(self, recursive: bool) -> list[Any]:
-        selector = pafs.FileSelector(self.path(), True, recursive)
-        found: list[Any] = self.filesystem.get_file_info(selector)
-        return found
+        selector = pafs.FileSelector(self.path(), allow_not_found=True)
+        found = self.filesystem.get_file_info(selector)
+        return sorted(info.base_name for info in found)
 
     def delete(self, name: str) -> None:
         """Remove a file if it exists."""
