@@ -374,7 +374,7 @@ def test_a_write_that_fails_removes_its_temporary_file(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Folder, "move", full)
+    monkeypatch.setattr(Folder, "is_local", property(full))
     with pytest.raises(RunDirectoryError, match=r"one\.json cannot be written"):
         folder.write_bytes("one.json", b"{}")
     assert not list(tmp_path.iterdir())
