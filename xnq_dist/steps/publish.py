@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -116,7 +117,7 @@ def _write(run: RunDirectory, results: Results, inputs: dict[str, Any]) -> Versi
     """Write a version: its files, then its manifest."""
     settings, facts = results.settings, results.facts
     stages, published = results.stages, Published(run)
-    attempt = published.begin(results.run_id)
+    began, attempt = time.monotonic(), published.begin(results.run_id)
     files: list[FileRecord] = []
 
     def write(name: str, pieces: Iterable[pa.Table]) -> None:
@@ -145,6 +146,4 @@ def _write(run: RunDirectory, results: Results, inputs: dict[str, Any]) -> Versi
             else:
                 facts[name] = made
     stage = published.stage(results.run_id)
-    seconds = sum(manifest.seconds for manifest in stages.values())
-    written = attempt, files, facts["content"], inputs, facts, seconds
-    return Version(stage, stage.commit(*written))
+    return Version(stage, stage.commit(attempt, files, inputs, facts, began))

@@ -34,7 +34,6 @@ from xnq_dist.core.store import (
     Folder,
     RunDirectory,
     Stage,
-    fingerprint,
     sealed,
 )
 
@@ -55,8 +54,7 @@ def committed(run: RunDirectory, name="posteriors", inputs=None) -> Stage:
     stage = run.stage(name)
     attempt = stage.begin()
     record = attempt.write_table("part-00000", table(), "posteriors")
-    inputs = inputs or {"seed": 1}
-    stage.commit(attempt, [record], fingerprint(inputs), inputs, {"n": 3}, 0.1)
+    stage.commit(attempt, [record], inputs or {"seed": 1}, {"n": 3}, 0.1)
     return stage
 
 
@@ -126,7 +124,7 @@ def test_manifest_naming_a_file_that_is_not_there_is_refused(run):
     record = attempt.write_table("part-00000", table(), "posteriors")
     stage.folder.delete(record.name)
     with pytest.raises(StageError, match="all workers see the same run directory"):
-        stage.commit(attempt, [record], "f", {}, {}, 0.0)
+        stage.commit(attempt, [record], {}, {}, 0.0)
 
 
 def test_arrays_come_back_and_corruption_is_seen(run):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime
 import logging
 import platform
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,7 +27,12 @@ import pyarrow.parquet as pq
 from xnq_dist.core import npy, schemas
 from xnq_dist.core.errors import DamagedError, StageError
 from xnq_dist.core.redaction import redacted
-from xnq_dist.core.store.checksums import BLOCK, CheckedFile, FileRecord
+from xnq_dist.core.store.checksums import (
+    BLOCK,
+    CheckedFile,
+    FileRecord,
+    fingerprint,
+)
 from xnq_dist.core.store.files import Attempt
 from xnq_dist.core.store.folder import MANIFEST, Folder, reason
 
@@ -164,20 +170,22 @@ class Stage:
         self,
         attempt: Attempt,
         files: Sequence[FileRecord],
-        fingerprint: str,
         inputs: Mapping[str, Any],
         facts: Mapping[str, Any],
-        seconds: float,
+        began: float,
     ) -> Manifest:
-        """Write the manifest to the disk, which makes the stage complete."""
+        """Write the manifest to the disk, which makes the stage complete.
+
+        `began`: `time.monotonic` when the work on the stage began.
+        """
         manifest = Manifest(
             stage=self.name,
             attempt=attempt.id,
-            fingerprint=fingerprint,
+            fingerprint=fingerprint(inputs),
             inputs=dict(inputs),
             files=tuple(files),
             facts=dict(facts),
-            seconds=round(seconds, 3),
+            seconds=round(time.monotonic() - began, 3),
             created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             versions=versions(),
         )
