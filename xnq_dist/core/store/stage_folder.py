@@ -36,7 +36,7 @@ from xnq_dist.core.store.checksums import (
 from xnq_dist.core.store.files import Attempt
 from xnq_dist.core.store.folder import MANIFEST, Folder, reason
 
-__all__ = ["MANIFEST_VERSION", "Manifest", "Stage", "versions"]
+__all__ = ["Manifest", "Stage"]
 
 log = logging.getLogger(__name__)
 
@@ -247,12 +247,10 @@ class Stage:
             schemas.check(file.schema_arrow, schema, where, columns)
             return file.read(columns=list(columns) if columns else None)
 
-    def read_arrays(
-        self, record: FileRecord, names: Sequence[str] | None = None
-    ) -> dict[str, np.ndarray]:
-        """Read arrays of a file of this stage (None: all), checked."""
+    def read_arrays(self, record: FileRecord) -> dict[str, np.ndarray]:
+        """Read the arrays of a file of this stage, checked."""
         with self.open(record) as stream:
-            return npy.read_arrays(stream, names)
+            return npy.read_arrays(stream)
 
     def row_blocks(
         self, record: FileRecord, name: str, rows: int
