@@ -116,8 +116,9 @@ def _parts(run: RunDirectory, quantify: Manifest, name: str) -> Iterator[pa.Tabl
 def _write(run: RunDirectory, results: Results, inputs: dict[str, Any]) -> Version:
     """Write a version: its files, then its manifest."""
     settings, facts = results.settings, results.facts
-    stages, published = results.stages, Published(run)
-    began, attempt = time.monotonic(), published.begin(results.run_id)
+    stages, began = results.stages, time.monotonic()
+    stage = Published(run).stage(results.run_id)
+    attempt = stage.begin(results.run_id)
     files: list[FileRecord] = []
 
     def write(name: str, pieces: Iterable[pa.Table]) -> None:
@@ -145,5 +146,4 @@ def _write(run: RunDirectory, results: Results, inputs: dict[str, Any]) -> Versi
                 files.append(sink.record(name, 0))
             else:
                 facts[name] = made
-    stage = published.stage(results.run_id)
     return Version(stage, stage.commit(attempt, files, inputs, facts, began))

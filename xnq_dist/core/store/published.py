@@ -19,15 +19,13 @@ import pyarrow as pa
 
 from xnq_dist.core.errors import DamagedError, RunDirectoryError
 from xnq_dist.core.store.checksums import FileRecord
-from xnq_dist.core.store.files import Attempt
 from xnq_dist.core.store.folder import MANIFEST, Folder
-from xnq_dist.core.store.run_directory import RunDirectory
+from xnq_dist.core.store.run_directory import VERSIONS, RunDirectory
 from xnq_dist.core.store.stage_folder import Manifest, Stage
 
-__all__ = ["POINTER", "VERSIONS", "Published", "Version", "read_published"]
+__all__ = ["POINTER", "Published", "Version", "read_published"]
 
 POINTER = "published.json"
-VERSIONS = "versions"
 TABLES = (
     "prevalence.parquet",
     "totals.parquet",
@@ -105,17 +103,14 @@ class Published:
     """The published results of a run directory."""
 
     def __init__(self, run: RunDirectory) -> None:
-        self._top = run.folder
+        self._run, self._top = run, run.folder
 
     def stage(self, run_id: str) -> Stage:
         """The stage folder of a version, which need not exist."""
-        name = f"{VERSIONS}/{run_id}"
-        return Stage(self._top.child(name), name)
+        return self._run.stage(f"{VERSIONS}/{run_id}")
 
     def version(self, run_id: str) -> Version | None:
         """The complete version with this run id; None if there is none."""
-        if not run_id:
-            return None
         stage = self.stage(run_id)
         manifest = stage.manifest()
         return None if manifest is None else Version(stage, manifest)
@@ -135,19 +130,13 @@ class Published:
 
     def current(self) -> Version | None:
         """The version that the pointer names; None if there is none."""
-        return self.version(str(self.pointer().get("run_id") or ""))
+        return self.version(str(self.pointer().get("run_id")))
 
     def history(self) -> list[Version]:
         """Complete versions, the current one first, then the newest."""
         newest_first, current = self.versions()[::-1], self.pointer().get("run_id")
         # Publishing again what an earlier version has makes that one current.
         return sorted(newest_first, key=lambda each: each.run_id != current)
-
-    def begin(self, run_id: str) -> Attempt:
-        """Begin a new version; files of an earlier attempt are removed."""
-        stage = self.stage(run_id)
-        stage.begin()
-        return Attempt(stage.folder, run_id)
 
     def publish(self, version: Version) -> None:
         """Make this version the current one, then put its files at the fixed paths."""
@@ -194,19 +183,16 @@ class Published:
             os.replace(aside, top.path(name))
             Path(aside).unlink(missing_ok=True)  # where both were the same file
 
-    def stages(self) -> list[Stage]:
-        """The folders of all versions, complete or not."""
-        return [self.stage(name) for name in self._top.child(VERSIONS).names()]
-
     def trim(self, keep: int) -> None:
         """Remove the oldest versions; the current one and the one before it stay."""
         stay = {version.run_id for version in self.history()[:2]}
         for version in self.versions()[:-keep]:
             if version.run_id not in stay:
                 version.folder.delete_folder()
-        for stage in self.stages():
-            if not stage.folder.exists(MANIFEST):  # of a killed run
-                stage.folder.delete_folder()
+        for name in self._top.child(VERSIONS).names():
+            folder = self.stage(name).folder
+            if not folder.exists(MANIFEST):  # of a killed run
+                folder.delete_folder()
 
 
 def read_published(location: str | Path) -> Version:

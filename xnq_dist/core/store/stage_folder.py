@@ -160,11 +160,14 @@ class Stage:
             except DamagedError as error:
                 yield error
 
-    def begin(self) -> Attempt:
-        """Begin a new attempt; files of older ones are removed, the manifest first."""
+    def begin(self, attempt: str = "") -> Attempt:
+        """Begin a new attempt; files of older ones are removed, the manifest first.
+
+        `attempt`: its id; empty: a new one.
+        """
         self.folder.delete_folder()
         self.folder.create()
-        return Attempt(self.folder, uuid.uuid4().hex[:8])
+        return Attempt(self.folder, attempt or uuid.uuid4().hex[:8])
 
     def commit(
         self,
