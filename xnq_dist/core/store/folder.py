@@ -146,8 +146,8 @@ class Folder:
 
     def read_bytes(self, name: str) -> bytes:
         """Read a complete file."""
-        with self.filesystem.open_input_file(self.path(name)) as stream:
-            return bytes(stream.readall())
+        with self.open_input(name) as stream:
+            return bytes(stream.read())
 
     def write_bytes(self, name: str, data: bytes) -> None:
         """Write a complete file atomically: readers never see a part of it."""
