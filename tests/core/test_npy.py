@@ -34,7 +34,6 @@ def test_arrays_come_back_by_name_in_their_order():
         assert found[name].flags.f_contiguous == values.flags.f_contiguous
         np.testing.assert_array_equal(found[name], values)
     assert read_arrays(io.BytesIO(written())) == {}
-    assert list(read_arrays(io.BytesIO(written(**ARRAYS)), ["text", "no"])) == ["text"]
     # The first array holds the names, for any reader of NumPy's format.
     assert np.load(io.BytesIO(written(**ARRAYS))).tolist() == list(ARRAYS)
 

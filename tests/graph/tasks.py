@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from xnq_dist.core.tasks import forget, share_by_file
+from xnq_dist.core.tasks import WorkerTasks
 from xnq_dist.graph import edge_tasks
 
 
@@ -45,11 +45,7 @@ class TasksHere:
     def everywhere(self, function):
         return [function()]
 
-    @contextmanager
-    def share(self, value, arrays, make):
-        with share_by_file(self.folder, arrays(value), make) as shared:
-            yield shared
-            forget()
+    share = WorkerTasks.share
 
 
 def by_tasks(tasks):

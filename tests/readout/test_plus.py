@@ -19,7 +19,7 @@ from xnq_dist.graph.layout import load_labels, node_index, read_adjacency
 from xnq_dist.graph.tables import Sources
 from xnq_dist.quantify.loading import vectors
 from xnq_dist.readout.plus import learning as plus
-from xnq_dist.readout.plus.label_features import read_each
+from xnq_dist.readout.plus.label_features import read_features
 from xnq_dist.readout.plus.learning import plus_scores
 from xnq_dist.readout.plus.plus_model import SavedPlus
 from xnq_dist.readout.plus.second_stage import second_rows, used_by_trees
@@ -243,7 +243,7 @@ def test_flipping_a_label_leaves_the_models_of_its_own_fold(
         (record, features_record), _ = plus.fit(work)
         kept[name] = SavedPlus.read(stage, record)
         (rows,) = node_index(graph, graph.manifest())
-        features[name] = read_each(stage, features_record)[rows == node]
+        features[name] = read_features(stage, features_record, "each")[rows == node]
         (part,) = work.parts
         x = np.concatenate([values for _, values in part.states()])[rows == node]
     (fold,) = node_folds(np.array([node]), 3, kept["before"].seed)
@@ -274,7 +274,7 @@ def test_unlabelled_nodes_have_the_mean_score_of_all_folds(run):
     labels = load_labels(run.stage("labels"), run.stage("labels").manifest()).codes
     for number, rows in enumerate(node_index(graph, graph.manifest())):
         record = run.stage("readout").manifest().named(FEATURES)[number]
-        features = read_each(run.stage("readout"), record)
+        features = read_features(run.stage("readout"), record, "each")
         part = Part(
             *(graph, graph.manifest().named("nodes-")[number]),
             *(embeddings, embeddings.manifest().named("part-")[number]),

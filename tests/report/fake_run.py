@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -214,5 +215,5 @@ def write_fake_run(
                 record = attempt.write_table("communities", detected, "communities")
                 files.append(record)
         inputs = {"communities": source} if name == "quantify" else {}
-        stage.commit(attempt, files, f"print-{name}", inputs, values, 1.5)
+        stage.commit(attempt, files, inputs, values, time.monotonic())
     return run

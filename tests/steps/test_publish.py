@@ -134,7 +134,7 @@ def test_the_pointer_is_replaced_after_its_version_is_complete(
             assert contents(run) == before
         else:
             publish(run, OTHER)
-            assert order == [MANIFEST, POINTER, POINTER]
+            assert order == [MANIFEST, POINTER]
     publish(run, OTHER)
     assert contents(run) != before
 

@@ -31,7 +31,7 @@ def differences(
             within = "" if key == "settings" else f"{key}."
             phrases += differences(before, after, prefix + within)
         else:
-            phrases.append(f"{prefix}{key}: {_short(before)} -> {_short(after)}")
+            phrases.append(f"{prefix}{key}: {shown(before)} -> {shown(after)}")
     return phrases
 
 
@@ -48,8 +48,3 @@ def shown(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(shown, value))}]"
     return json.dumps(redacted(value), default=str)
-
-
-def _short(value: Any) -> str:
-    text = shown(value)
-    return text if len(text) <= 60 else text[:57] + "..."

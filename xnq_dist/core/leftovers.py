@@ -15,33 +15,31 @@ import shutil
 import socket
 import tempfile
 import uuid
-from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
 from xnq_dist.core.store import Folder
 
-__all__ = ["in_run", "owned_name", "sweep_run", "sweep_scratch"]
+__all__ = ["owned_name", "sweep_run", "sweep_scratch"]
 
 log = logging.getLogger(__name__)
 
 PREFIX = "xnq-dist-"
 _OWNED = re.compile(rf"{PREFIX}(?P<machine>[0-9a-f]{{8}})-(?P<pid>\d+)-")
-_TEMPORARY = re.compile(r"\.[0-9a-f]{8,32}\.tmp$|\.\d+\.tmp$")
+_TEMPORARY = re.compile(r"\.[0-9a-f]{8}\.tmp$")
 """Endings of files that are being written in a run directory."""
 
 
-def owned_name(kind: str = "") -> str:
+def owned_name() -> str:
     """A new name for a temporary folder of this process.
 
     Examples
     --------
-    >>> owned_name("edges").startswith("xnq-dist-")
+    >>> owned_name().startswith("xnq-dist-")
     True
     """
-    parts = [f"{PREFIX}{_machine()}", str(os.getpid()), kind]
-    return "-".join([*filter(None, parts), uuid.uuid4().hex[:8]])
+    return f"{PREFIX}{_machine()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
 def sweep_scratch(where: str | Path | None = None) -> None:
@@ -65,30 +63,20 @@ def sweep_scratch(where: str | Path | None = None) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def in_run(folder: Folder) -> list[str]:
-    """What is being written in a run directory, or was by a killed run.
-
-    Temporary folders that all workers see, and temporary files.
-    """
-    folders = [name for name in folder.names() if _OWNED.match(name)]
-    return folders + [
-        name
-        for name in folder.files()
-        if _TEMPORARY.search(name) and not _OWNED.match(name)
-    ]
-
-
 def sweep_run(folder: Folder) -> None:
     """Remove what a killed run was writing in a run directory, whose lock is held.
 
-    A heartbeat of the lock that is removed meanwhile is written again.
+    Temporary folders that all workers see, and files beside the stages' folders: what
+    is in those goes with them. A heartbeat of the lock that is removed meanwhile is
+    written again.
     """
-    for name in in_run(folder):
-        with suppress(FileNotFoundError):  # this run's status, complete by now
-            if folder.is_folder(name):
-                folder.child(name).delete_folder()
-            else:
-                folder.delete(name)
+    for name in folder.names():
+        if _OWNED.match(name):
+            folder.child(name).delete_folder()
+        elif _TEMPORARY.search(name):
+            folder.delete(name)
+        else:
+            continue
         log.info("removed %s of a killed run", folder.uri_of(name))
 
 

@@ -15,9 +15,8 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -57,14 +56,13 @@ class Holder:
 def holder(folder: Folder) -> Holder | None:
     """The holder of a folder's lock; None: nobody holds it, or its file is damaged."""
     found = _read(folder)
-    if not found:
+    if found is None:
         return None
     alive = abs(time.time() - found["heartbeat"]) < STALE
-    if found["machine"] == _machine(folder) and folder.is_local:
+    if found["machine"] == _machine(folder):
         try:
-            handle = _flock(folder, fcntl.LOCK_SH)
-            alive = alive and handle is None
-            _close(handle)
+            with _flock(folder, fcntl.LOCK_SH) as kept:
+                alive = alive and not kept
         except BlockingIOError:
             alive = True
     return Holder(found["host"], found["pid"], found["heartbeat"], alive)
@@ -89,9 +87,8 @@ def run_lock(folder: Folder) -> Iterator[None]:
     folder.create()
     token, stop = uuid.uuid4().hex, threading.Event()
     beat = threading.Thread(target=_beat, args=(folder, token, stop), daemon=True)
-    handle = _lock_here(folder)
-    try:
-        _claim(folder, token, handle is not None)
+    with ExitStack() as held:
+        _claim(folder, token, _lock_here(folder, held))
         beat.start()
         try:
             yield
@@ -99,23 +96,20 @@ def run_lock(folder: Folder) -> Iterator[None]:
             stop.set()
             # Do not wait longer for a file system that does not answer.
             beat.join(HEARTBEAT)
-            _release(folder, token)
-    finally:
-        _close(handle)
 
 
-def _lock_here(folder: Folder) -> int | None:
+def _lock_here(folder: Folder, held: ExitStack) -> bool:
     """`_flock` against other runs; those that only look let go after a moment."""
-    for wait in (0.05, 0.1, 0.2, 0.4):
-        try:
-            return _flock(folder, fcntl.LOCK_EX)
-        except BlockingIOError:
-            time.sleep(wait)
+    for wait in (0.0, 0.05, 0.1, 0.2, 0.4):
+        time.sleep(wait)
+        with suppress(BlockingIOError):
+            return held.enter_context(_flock(folder, fcntl.LOCK_EX))
     raise _in_use(folder)
 
 
-def _flock(folder: Folder, how: int) -> int | None:
-    """A descriptor on which the kernel has locked a folder; None: it cannot.
+@contextmanager
+def _flock(folder: Folder, how: int) -> Iterator[bool]:
+    """Have the kernel lock a folder during a block; False: it cannot.
 
     Raises
     ------
@@ -123,44 +117,42 @@ def _flock(folder: Folder, how: int) -> int | None:
         When another descriptor has the lock.
     """
     if not folder.is_local:
-        return None
+        yield False
+        return
     handle = os.open(folder.path(), os.O_RDONLY)  # not passed on to new programs
     try:
         fcntl.flock(handle, how | fcntl.LOCK_NB)
-    except OSError as error:
+        kept = True
+    except BlockingIOError:
         os.close(handle)
-        if isinstance(error, BlockingIOError):
-            raise
-        return None
-    return handle
-
-
-def _close(handle: int | None) -> None:
-    if handle is not None:
+        raise
+    except OSError:
+        kept = False
+    try:
+        yield kept
+    finally:
         os.close(handle)
 
 
 def _claim(folder: Folder, token: str, locked_here: bool) -> None:
     """Write the file for other machines, unless the owner of one there is alive."""
     found = _read(folder)
-    if found == {}:  # damaged, or its owner is about to write it
-        time.sleep(SETTLE)
-        found = _read(folder)
-    if found and _alive(folder, found, locked_here):
-        raise _in_use(folder)
-    created = found is None and folder.is_local
-    if created:
+    if found is None and folder.is_local:
         try:
             Path(folder.path(LOCK)).touch(exist_ok=False)
-        except FileExistsError:
-            raise _in_use(folder) from None
+        except FileExistsError:  # damaged, or its owner is about to write it
+            time.sleep(SETTLE)
+            found = _read(folder)
+        else:
+            _write(folder, token)
+            return
+    if found and _alive(folder, found, locked_here):
+        raise _in_use(folder)
     _write(folder, token)
-    if created:
-        return
     time.sleep(SETTLE)
     if not _holds(folder, token):
         raise _in_use(folder)
-    if found is not None:
+    if found or folder.is_local:
         log.warning("%s: took over the lock of a dead run", folder.uri)
 
 
@@ -176,22 +168,20 @@ def _alive(folder: Folder, found: dict[str, Any], locked_here: bool) -> bool:
 
 
 def _beat(folder: Folder, token: str, stop: threading.Event) -> None:
-    while not stop.wait(HEARTBEAT):
+    """Write a heartbeat every few seconds, and remove the file once it is to stop."""
+    ended = False
+    while not ended:
+        ended = stop.wait(HEARTBEAT)
         try:
             if not _holds(folder, token):
                 log.warning("%s: another run took the lock", folder.uri)
                 return
-            _write(folder, token)
+            if ended:
+                folder.delete(LOCK)
+            else:
+                _write(folder, token)
         except (OSError, XnqError) as error:
-            log.warning("%s: no heartbeat written: %s", folder.uri, error)
-
-
-def _release(folder: Folder, token: str) -> None:
-    try:
-        if _holds(folder, token):
-            folder.delete(LOCK)
-    except OSError as error:
-        log.warning("%s: the lock cannot be removed: %s", folder.uri, error)
+            log.warning("%s: the lock cannot be changed: %s", folder.uri, error)
 
 
 def _write(folder: Folder, token: str) -> None:
@@ -210,11 +200,11 @@ def _holds(folder: Folder, token: str) -> bool:
 
 
 def _read(folder: Folder) -> dict[str, Any] | None:
-    """The values of the lock's file; empty: it is damaged; None: there is none."""
+    """The values of the lock's file; None: there is none, or it is damaged."""
     try:
         return folder.read_record(LOCK)
     except DamagedError:
-        return {}
+        return None
 
 
 def _in_use(folder: Folder) -> InfrastructureError:
@@ -231,14 +221,6 @@ def _machine(folder: Folder) -> str:
     They are on this machine since its start, in all containers, and have the folder's
     file system from the same mount.
     """
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     device = os.stat(folder.path()).st_dev if folder.is_local else "store"
-    return f"{_boot()} {device}"
-
-
-@cache
-def _boot() -> str:
-    try:
-        id_file = Path("/proc/sys/kernel/random/boot_id")
-        return id_file.read_text(encoding="ascii").strip()
-    except OSError:  # not Linux: a new id for each process
-        return uuid.uuid4().hex
+    return f"{boot} {device}"

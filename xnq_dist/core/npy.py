@@ -15,7 +15,7 @@ from __future__ import annotations
 import io
 import math
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -59,21 +59,15 @@ def write_arrays(stream: Any, arrays: Mapping[str, np.ndarray]) -> None:
         numpy_format.write_array(stream, np.asanyarray(values), allow_pickle=False)
 
 
-def read_arrays(
-    stream: Any, names: Collection[str] | None = None
-) -> dict[str, np.ndarray]:
-    """The arrays that `write_arrays` wrote, by name, of these names; None: all.
+def read_arrays(stream: Any) -> dict[str, np.ndarray]:
+    """The arrays that `write_arrays` wrote, by name.
 
     Raises
     ------
     ValueError
         When the file has other content or ends early.
     """
-    return {
-        header.name: _values(stream, header)
-        for header in _arrays(stream)
-        if names is None or header.name in names
-    }
+    return {header.name: _values(stream, header) for header in _arrays(stream)}
 
 
 def read_row_blocks(stream: Any, name: str, rows: int) -> Iterator[np.ndarray]:

@@ -51,12 +51,12 @@ class Registry(Generic[R]):
         ValueError
             When there is none; the message names the existing ones.
         """
-        known = self.records()
-        if name not in known:
+        if name not in self._known:
             raise ValueError(
-                f"there is no {self.what} {name!r}: choose one of {', '.join(known)}"
+                f"there is no {self.what} {name!r}: choose one of "
+                f"{', '.join(self._known)}"
             )
-        return known[name]
+        return self._known[name]
 
     def module_of(self, name: str) -> Any:
         """Import and return the module of the record with this name."""
@@ -68,8 +68,8 @@ class Registry(Generic[R]):
 
     def offer(self, schema: dict[str, Any]) -> None:
         """Add the setting's values and their descriptions to its JSON schema."""
-        known = self.records()
-        schema["enum"] = list(known)
+        schema["enum"] = list(self._known)
         schema["description"] += "".join(
-            f"; {name}: {record.text or record.title}" for name, record in known.items()
+            f"; {name}: {record.text or record.title}"
+            for name, record in self._known.items()
         )

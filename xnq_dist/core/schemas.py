@@ -110,11 +110,12 @@ def check(
         if columns is not None and column.name not in columns:
             continue
         at = schema.get_field_index(column.name)
-        found = str(schema.field(at).type) if at >= 0 else "missing"
-        if at < 0 or not column.accepts(schema.field(at).type):
+        found = schema.field(at).type if at >= 0 else None
+        if found is None or not column.accepts(found):
             raise StageError(
-                f"{where} is not a {name!r} table: column {column.name!r} is {found}, "
-                f"not {column.kind}; run again with --overwrite to replace it"
+                f"{where} is not a {name!r} table: column {column.name!r} is "
+                f"{found or 'missing'}, not {column.kind}; run again with --overwrite "
+                "to replace it"
             )
 
 

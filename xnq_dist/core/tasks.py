@@ -7,9 +7,9 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 from numpy.typing import NDArray
 
@@ -27,7 +27,6 @@ __all__ = [
     "Tasks",
     "WorkerTasks",
     "in_process",
-    "share_by_file",
     "tasks_on",
 ]
 
@@ -53,11 +52,8 @@ class Tasks:
     """Number of tasks that run at a time."""
     memory: int
     """Bytes for the buffers of a task."""
-
-    @property
-    def here(self) -> bool:
-        """Whether tasks are calls in this process, so that results may stay there."""
-        return True
+    here: ClassVar[bool] = True
+    """Whether tasks are calls in this process, so that results may stay there."""
 
     def map(
         self,
@@ -98,11 +94,7 @@ class WorkerTasks(Tasks):
     """Runs tasks on the workers of a Dask cluster."""
 
     client: Client
-
-    @property
-    def here(self) -> bool:
-        """False: results are in other processes."""
-        return False
+    here: ClassVar[bool] = False
 
     def map(
         self,
@@ -123,52 +115,36 @@ class WorkerTasks(Tasks):
     def share(
         self, value: T, arrays: Callable[[T], Sequence[Array]], make: Callable[..., T]
     ) -> Iterator[Shared[T]]:
-        """The value in a file of the common folder, until the block ends."""
-        with share_by_file(self.folder, arrays(value), make) as shared:
-            try:
-                yield shared
-            finally:
-                self.everywhere(forget)
+        """The value in a file of the common folder, until the block ends.
+
+        Raises
+        ------
+        StageError
+            When the file cannot be written; on reading, when it is missing or has
+            another size.
+        """
+        path = self.folder / f"shared-{uuid.uuid4().hex}"
+        named = {str(at): each for at, each in enumerate(arrays(value))}
+        try:
+            with path.open("wb") as file:
+                npy.write_arrays(file, named)
+        except OSError as error:
+            raise StageError(
+                f"temporary files in {self.folder} cannot be written "
+                f"({error.strerror or error}): set scratch to a folder with more space"
+            ) from error
+        try:
+            yield partial(_shared, path, path.stat().st_size, make)
+        finally:
+            path.unlink(missing_ok=True)
+            self.everywhere(forget)
 
 
-@dataclass(frozen=True)
-class _Filed(Generic[T]):
-    path: Path
-    size: int
-    make: Callable[..., T]
-
-    def __call__(self) -> T:
-        # A second task of a process waits for the first to load the value.
-        with _READING:
-            found: T = _loaded(self)
-            return found
-
-
-@contextmanager
-def share_by_file(
-    folder: Path, arrays: Sequence[Array], make: Callable[..., T]
-) -> Iterator[Shared[T]]:
-    """A value that other processes make from a file, which the block's end removes.
-
-    Raises
-    ------
-    StageError
-        When the file cannot be written; on reading, when it is missing or has another
-        size.
-    """
-    path = folder / f"shared-{uuid.uuid4().hex}"
-    try:
-        with path.open("wb") as file:
-            npy.write_arrays(file, {str(at): each for at, each in enumerate(arrays)})
-    except OSError as error:
-        raise StageError(
-            f"temporary files in {folder} cannot be written "
-            f"({error.strerror or error}): set scratch to a folder with more space"
-        ) from error
-    try:
-        yield _Filed(path, path.stat().st_size, make)
-    finally:
-        path.unlink(missing_ok=True)
+def _shared(path: Path, size: int, make: Callable[..., T]) -> T:
+    # A second task of a process waits for the first to load the value.
+    with _READING:
+        found: T = _loaded(path, size, make)
+        return found
 
 
 def forget() -> None:
@@ -177,15 +153,14 @@ def forget() -> None:
 
 
 @cache
-def _loaded(filed: _Filed[Any]) -> Any:
-    path = filed.path
-    if not path.exists() or path.stat().st_size != filed.size:
+def _loaded(path: Path, size: int, make: Callable[..., Any]) -> Any:
+    if not path.exists() or path.stat().st_size != size:
         raise StageError(
             f"{path} is missing or has another size: check that all workers see the "
             "same folder, and run again"
         )
     with path.open("rb") as file:
-        return filed.make(*npy.read_arrays(file).values())
+        return make(*npy.read_arrays(file).values())
 
 
 def tasks_on(client: Client, folder: Path, memory: int) -> WorkerTasks:

@@ -49,8 +49,8 @@ def label(
         As `graph.labels.read_labels`; the old stage is then still there.
     """
     stage, inputs = run.stage(STAGE), labels_inputs(graph, tables)
-    current, digest = stage.manifest(), fingerprint(inputs)
-    if current is not None and current.fingerprint == digest:
+    current = stage.manifest()
+    if current is not None and current.fingerprint == fingerprint(inputs):
         log.info("stage %s: complete, nothing to do", STAGE)
         return current
     began, of_graph = time.monotonic(), run.stage("graph")
@@ -70,5 +70,4 @@ def label(
         files.append(attempt.write_table(stem, rows, "node_labels"))
     if known.weights is not None:
         files.append(attempt.write_arrays(LABEL_WEIGHTS, weights=known.weights))
-    seconds = time.monotonic() - began
-    return stage.commit(attempt, files, digest, inputs, known.facts(), seconds)
+    return stage.commit(attempt, files, inputs, known.facts(), began)

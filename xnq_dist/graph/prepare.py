@@ -148,8 +148,7 @@ def prepare(
                 f"partitions hold {of_partitions} nodes and edges of {len(rows.ids)} "
                 f"and {int(csr.indptr[-1])}: internal error, please report it"
             )
-        seconds, digest = time.monotonic() - began, fingerprint(inputs)
-        made = stage.commit(attempt, files, digest, inputs, facts, seconds)
+        made = stage.commit(attempt, files, inputs, facts, began)
     label(run, made, nodes, contents, settings, progress, rows.labels)
     write_scores(run, made, nodes, contents, settings, progress, rows.scores)
     return made

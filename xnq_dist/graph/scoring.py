@@ -17,7 +17,7 @@ from xnq_dist.core.arrays import Floats32, Ints
 from xnq_dist.core.inputs import scores_inputs
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Settings
-from xnq_dist.core.store import Manifest, RunDirectory, fingerprint
+from xnq_dist.core.store import Manifest, RunDirectory
 from xnq_dist.graph.features import FeatureColumns
 from xnq_dist.graph.keys import ids_of
 from xnq_dist.graph.layout import file_stem, load_ids, node_index
@@ -92,5 +92,4 @@ def write_scores(
         attempt.write_arrays(file_stem(STAGE, number), scores=made[owned])
         for number, owned in enumerate(node_index(run.stage("graph"), graph))
     ]
-    facts, seconds = {"width": made.shape[1]}, time.monotonic() - began
-    stage.commit(attempt, files, fingerprint(inputs), inputs, facts, seconds)
+    stage.commit(attempt, files, inputs, {"width": made.shape[1]}, began)

@@ -31,7 +31,6 @@ from xnq_dist.core.store import (
     Manifest,
     RunDirectory,
     TableWriter,
-    fingerprint,
 )
 from xnq_dist.core.waiting import Heartbeats, gather, result, run_on_workers, wait_some
 from xnq_dist.graph import layout
@@ -185,8 +184,7 @@ def quantify(
     for used in chain(*job.sums, (batch.members for batch, _ in estimated)):
         attempt.folder.delete(used.name)
     run_on_workers(client, forget_nodes)
-    seconds = time.monotonic() - began
-    return stage.commit(attempt, files, fingerprint(inputs), inputs, facts, seconds)
+    return stage.commit(attempt, files, inputs, facts, began)
 
 
 def _learn(

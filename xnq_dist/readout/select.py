@@ -31,7 +31,6 @@ from xnq_dist.core.store import (
     Manifest,
     RunDirectory,
     Stage,
-    fingerprint,
 )
 from xnq_dist.core.waiting import result
 from xnq_dist.graph.labels import ROLES
@@ -148,7 +147,7 @@ def _search(
     inputs: dict[str, Any],
     progress: Progress,
 ) -> Manifest:
-    began = time.perf_counter()
+    began = time.monotonic()
     graph, stage = run.stage("graph"), run.stage("select")
     attempt, reservoir = stage.begin(), settings.reservoir
     found, classes = load_labels(run.stage("labels"), known), known.facts["classes"]
@@ -190,8 +189,7 @@ def _search(
     progress("scales tried", total, total)
     facts = {name: getattr(chosen, name) for name in ("recurrent_scale", "input_scale")}
     facts["tried"] = [vars(score) for score in scores]
-    seconds = time.perf_counter() - began
-    return stage.commit(attempt, [], fingerprint(inputs), inputs, facts, seconds)
+    return stage.commit(attempt, [], inputs, facts, began)
 
 
 def candidates(settings: Settings) -> tuple[Sequence[Recurrent], Sequence[float]]:

@@ -26,7 +26,6 @@ from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import (
     Manifest,
     RunDirectory,
-    fingerprint,
 )
 from xnq_dist.core.waiting import gather, wait_all
 from xnq_dist.graph.layout import load_labels
@@ -83,7 +82,7 @@ def fit_readout(
         fitted = run.reuse("readout", inputs)
         if fitted is not None:
             return fitted
-        began = time.perf_counter()
+        began = time.monotonic()
         stage = run.stage("readout")
         attempt = stage.begin()
         groups = node_groups(source.graph, source.manifest, settings)
@@ -108,8 +107,7 @@ def fit_readout(
         by_links = dict(zip(("groups", "fine"), groups.links, strict=False))
         kept = attempt.write_arrays(GROUPS, **by_links, degree=groups.degree)
         _report(facts)
-        seconds, by = time.perf_counter() - began, fingerprint(inputs)
-        return stage.commit(attempt, [*files, kept], by, inputs, facts, seconds)
+        return stage.commit(attempt, [*files, kept], inputs, facts, began)
 
 
 def write_posteriors(
@@ -131,7 +129,7 @@ def write_posteriors(
             replace(part, labels=(where, record))
             for part, record in zip(source.parts(client), known, strict=True)
         ]
-        began, stage = time.perf_counter(), run.stage("posteriors")
+        began, stage = time.monotonic(), run.stage("posteriors")
         attempt, classes = stage.begin(), fitted.facts["classes"]
         write = METHODS.module_of(settings.method).write_posteriors
         (record,), features = fitted.named("readout-"), fitted.named(FEATURES)
@@ -146,8 +144,7 @@ def write_posteriors(
         files = [*chain(*gather(client, tasks))]
         facts = {name: fitted.facts[name] for name in ("classes", "prior")}
         facts["n_nodes"] = source.manifest.facts["n_nodes"]
-        seconds, by = time.perf_counter() - began, fingerprint(inputs)
-        return stage.commit(attempt, files, by, inputs, facts, seconds)
+        return stage.commit(attempt, files, inputs, facts, began)
 
 
 def _made_from(run: RunDirectory, settings: Settings) -> tuple[Embedded, Manifest]:

@@ -63,12 +63,10 @@ class Checkpoints:
         `kept`: number of checkpoints that stay, this one included; the previous one is
         used if this is damaged.
         """
-        began, stage = time.perf_counter(), self.at(exchange.step)
+        began, stage = time.monotonic(), self.at(exchange.step)
         attempt = stage.begin()
         files = exchange.apply(partial(_write_states, attempt))
-        inputs = fingerprint(self.inputs), self.inputs
-        facts = {"superstep": exchange.step}
-        stage.commit(attempt, files, *inputs, facts, time.perf_counter() - began)
+        stage.commit(attempt, files, self.inputs, {"superstep": exchange.step}, began)
         names = self.stage.folder.names()
         mine = [name for name in names if name.startswith(self.prefix)]
         # Checkpoints of later supersteps belong to other settings.

@@ -13,7 +13,7 @@ from xnq_dist.core.inputs import embeddings_inputs
 from xnq_dist.core.method_records import method_of
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Settings
-from xnq_dist.core.store import FileRecord, Manifest, RunDirectory, Stage, fingerprint
+from xnq_dist.core.store import FileRecord, Manifest, RunDirectory, Stage
 from xnq_dist.core.waiting import gather, run_on_workers
 from xnq_dist.reservoir.checkpoint import Checkpoints
 from xnq_dist.reservoir.context import ReservoirSpec
@@ -86,7 +86,7 @@ def embed_scaled(
     current = run.reuse("embeddings", inputs)
     if current is not None:
         return current
-    began = time.perf_counter()
+    began = time.monotonic()
     spec = reservoir_spec(settings, manifest.facts, recurrent_scale, input_scale)
     steps = supersteps_of(size_on(client, settings, graph, manifest), settings)
     stage = run.stage("embeddings")
@@ -128,10 +128,7 @@ def embed_scaled(
         "units_at_once": steps.units,
         "products": "CUDA" if spec.backend == "gpu" else products.FORM,
     }
-    seconds = time.perf_counter() - began
-    committed = stage.commit(
-        attempt, files, fingerprint(inputs), inputs, facts, seconds
-    )
+    committed = stage.commit(attempt, files, inputs, facts, began)
     checkpoints.stage.folder.delete_folder()
     return committed
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import Any
 
 import numpy as np
@@ -92,8 +93,9 @@ def publish(run: RunDirectory, settings: Settings) -> None:
 def _write(run: RunDirectory, results: Results, inputs: dict[str, Any]) -> Version:
     """Write a version: its files, then its manifest."""
     settings, facts = results.settings, results.facts
-    stages, published = results.stages, Published(run)
-    attempt = published.begin(results.run_id)
+    stages, began = results.stages, time.monotonic()
+    stage = Published(run).stage(results.run_id)
+    attempt = stage.begin(results.run_id)
     files: list[FileRecord] = []
 
     def write(name: str, table: pa.Table) -> None:
@@ -120,7 +122,4 @@ def _write(run: RunDirectory, results: Results, inputs: dict[str, Any]) -> Versi
                 files.append(sink.record(name, 0))
             else:
                 facts[name] = made
-    stage = published.stage(results.run_id)
-    seconds = sum(manifest.seconds for manifest in stages.values())
-    written = attempt, files, facts["content"], inputs, facts, seconds
-    return Version(stage, stage.commit(*written))
+    return Version(stage, stage.commit(attempt, files, inputs, facts, began))

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import uuid
+from contextlib import nullcontext
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +34,6 @@ from xnq_dist.core.store import (
     Folder,
     RunDirectory,
     Stage,
-    fingerprint,
     sealed,
 )
 
@@ -54,8 +54,7 @@ def committed(run: RunDirectory, name="posteriors", inputs=None) -> Stage:
     stage = run.stage(name)
     attempt = stage.begin()
     record = attempt.write_table("part-00000", table(), "posteriors")
-    inputs = inputs or {"seed": 1}
-    stage.commit(attempt, [record], fingerprint(inputs), inputs, {"n": 3}, 0.1)
+    stage.commit(attempt, [record], inputs or {"seed": 1}, {"n": 3}, 0.1)
     return stage
 
 
@@ -125,7 +124,7 @@ def test_manifest_naming_a_file_that_is_not_there_is_refused(run):
     record = attempt.write_table("part-00000", table(), "posteriors")
     stage.folder.delete(record.name)
     with pytest.raises(StageError, match="all workers see the same run directory"):
-        stage.commit(attempt, [record], "f", {}, {}, 0.0)
+        stage.commit(attempt, [record], {}, {}, 0.0)
 
 
 def test_arrays_come_back_and_corruption_is_seen(run):
@@ -314,7 +313,7 @@ def without_flock(request, monkeypatch) -> None:
         # Unlike an object's, the copy of a file can be seen before it is complete.
         monkeypatch.setattr(Folder, "copy", atomic_copy)
     else:
-        monkeypatch.setattr("xnq_dist.core.lock._flock", lambda *_: None)
+        monkeypatch.setattr("xnq_dist.core.lock._flock", lambda *_: nullcontext(False))
 
 
 def atomic_copy(folder: Folder, name: str, target: str) -> None:
@@ -373,7 +372,7 @@ def test_a_write_that_fails_removes_its_temporary_file(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Folder, "move", full)
+    monkeypatch.setattr(Folder, "is_local", property(full))
     with pytest.raises(RunDirectoryError, match=r"one\.json cannot be written"):
         folder.write_bytes("one.json", b"{}")
     assert not list(tmp_path.iterdir())

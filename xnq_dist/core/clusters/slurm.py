@@ -80,7 +80,7 @@ def start(settings: ClusterSettings, size: Workers, stack: ExitStack) -> Any:
 
     slurm, shared = settings.slurm, _shared(settings)
     sweep_scratch(shared)
-    folder = shared / owned_name("slurm")
+    folder = shared / owned_name()
     folder.mkdir(mode=0o700)
     stack.callback(shutil.rmtree, folder, ignore_errors=True)
     cluster = SLURMCluster(

@@ -14,16 +14,11 @@ from xnq_dist.core.store.repair import (
     verify,
 )
 from xnq_dist.core.store.run_directory import FOLDERS, RunDirectory
-from xnq_dist.core.store.stage_folder import (
-    MANIFEST_VERSION,
-    Manifest,
-    Stage,
-)
+from xnq_dist.core.store.stage_folder import Manifest, Stage
 
 __all__ = [
     "FOLDERS",
     "MANIFEST",
-    "MANIFEST_VERSION",
     "PLAN",
     "POINTER",
     "RUN",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,16 +68,14 @@ class TableWriter:
     def __init__(
         self, folder: Folder, name: str, schema: str, run_id: str = ""
     ) -> None:
-        self._folder = folder
-        self._name = name
-        self._schema = schema
-        self._run_id = run_id
+        self._folder, self._name = folder, name
+        self._schema, self._run_id = schema, run_id
         self._rows = 0
         self._writer: pq.ParquetWriter | None = None
+        self._opened = ExitStack()
 
     def __enter__(self) -> TableWriter:
-        self._context = self._folder.open_output(self._name)
-        self._sink = self._context.__enter__()
+        self._sink = self._opened.enter_context(self._folder.open_output(self._name))
         return self
 
     def write(self, table: pa.Table) -> None:
@@ -84,7 +83,6 @@ class TableWriter:
         where = self._folder.uri_of(self._name)
         table = schemas.conform(table, self._schema, where, self._run_id)
         if self._writer is None:
-            file = pa.PythonFile(self._sink, mode="w")
             # Vectors are written as columns of their elements.
             leaves = {
                 field.name: f"{field.name}.list.element"
@@ -94,8 +92,8 @@ class TableWriter:
             }
             # Embeddings would shrink by a seventh and take 1.5 times as long to read.
             small = [leaf for name, leaf in leaves.items() if name != "embedding"]
-            self._writer = pq.ParquetWriter(
-                file,
+            writer = pq.ParquetWriter(
+                self._sink,
                 table.schema,
                 compression=dict.fromkeys(small, "zstd"),
                 compression_level=dict.fromkeys(small, 1),
@@ -104,16 +102,13 @@ class TableWriter:
                 # A tenth smaller, and faster to write and to read.
                 use_byte_stream_split=[*set(small) - leaves.keys()],
             )
+            self._writer = self._opened.enter_context(writer)
         self._writer.write_table(table)
         self._rows += table.num_rows
 
-    def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
-        try:
-            if self._writer is not None:
-                self._writer.close()
-        finally:
-            self._context.__exit__(kind, value, trace)
-        if kind is None:
+    def __exit__(self, *raised: Any) -> None:
+        self._opened.__exit__(*raised)
+        if raised[0] is None:
             if self._writer is None:
                 raise StageError(f"{self._folder.uri_of(self._name)}: nothing written")
             self.record = self._sink.record(self._name, self._rows)

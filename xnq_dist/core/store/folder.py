@@ -121,21 +121,9 @@ class Folder:
 
     def names(self) -> list[str]:
         """Sorted names of the files and folders inside; empty if there is no folder."""
-        return sorted(info.base_name for info in self._infos(recursive=False))
-
-    def files(self) -> list[str]:
-        """Sorted names of all files, ``folder/name`` for those in subfolders."""
-        root = self.path() + "/"
-        return sorted(
-            info.path.removeprefix(root)
-            for info in self._infos(recursive=True)
-            if info.type == pafs.FileType.File
-        )
-
-    def _infos(self, recursive: bool) -> list[Any]:
-        selector = pafs.FileSelector(self.path(), True, recursive)
-        found: list[Any] = self.filesystem.get_file_info(selector)
-        return found
+        selector = pafs.FileSelector(self.path(), allow_not_found=True)
+        found = self.filesystem.get_file_info(selector)
+        return sorted(info.base_name for info in found)
 
     def delete(self, name: str) -> None:
         """Remove a file if it exists."""
@@ -148,14 +136,6 @@ class Folder:
             self.delete(MANIFEST)
             self.filesystem.delete_dir(self.path())
 
-    def move(self, name: str, target: str) -> None:
-        """Rename a file; on an object store, copy and remove it."""
-        if self.is_local:
-            self.filesystem.move(self.path(name), self.path(target))
-        else:
-            self.copy(name, target)
-            self.filesystem.delete_file(self.path(name))
-
     def copy(self, name: str, target: str, source: Folder | None = None) -> None:
         """Copy a file of this folder, or of another in the same store.
 
@@ -166,8 +146,8 @@ class Folder:
 
     def read_bytes(self, name: str) -> bytes:
         """Read a complete file."""
-        with self.filesystem.open_input_file(self.path(name)) as stream:
-            return bytes(stream.readall())
+        with self.open_input(name) as stream:
+            return bytes(stream.read())
 
     def write_bytes(self, name: str, data: bytes) -> None:
         """Write a complete file atomically: readers never see a part of it."""
@@ -177,7 +157,11 @@ class Folder:
         try:
             with self.filesystem.open_output_stream(self.path(aside)) as stream:
                 stream.write(data)
-            self.move(aside, name)
+            if self.is_local:
+                self.filesystem.move(self.path(aside), self.path(name))
+            else:
+                self.copy(aside, name)
+                self.filesystem.delete_file(self.path(aside))
         except (OSError, NotImplementedError) as error:
             with suppress(OSError):
                 self.filesystem.delete_file(self.path(aside))
@@ -189,10 +173,8 @@ class Folder:
         """Wait until files and their names are on the disk; no effect on stores."""
         if not self.is_local:
             return
-        paths = [self.path(name) for name in names]
-        folders = {str(Path(path).parent) for path in paths}
-        for path in (*paths, *sorted(folders)):
-            handle = os.open(path, os.O_RDONLY)
+        for name in (*names, ""):  # the folder itself last
+            handle = os.open(self.path(name), os.O_RDONLY)
             try:
                 os.fsync(handle)
             finally:
@@ -217,12 +199,12 @@ class Folder:
             When a file system or store does not answer, which is no damage.
         """
         before = None
-        while self.exists(name):
+        while True:
             try:
                 data = self.read_bytes(name)
                 return _unsealed(data)
-            except FileNotFoundError:  # removed meanwhile
-                break
+            except (FileNotFoundError, NotADirectoryError):
+                return None
             except ValueError as error:
                 # Reading an object takes two requests, between which it may be replaced
                 # by one of another size. A damaged object reads the same again.
@@ -230,7 +212,6 @@ class Folder:
                     what = f"cannot be read ({error})"
                     raise DamagedError(self.uri, name, what) from error
                 before = data
-        return None
 
     @contextmanager
     def open_output(self, name: str) -> Iterator[ChecksumWriter]:
@@ -261,7 +242,6 @@ def sealed(values: Mapping[str, Any]) -> str:
     """JSON text of an object, with the checksum of its content as a field."""
     # Convert the values to what reading returns: keys as text, tuples as lists.
     plain = json.loads(json.dumps(dict(values)))
-    plain.pop(CHECKSUM, None)
     plain[CHECKSUM] = fingerprint(plain)
     return json.dumps(plain, indent=1, sort_keys=True)
 

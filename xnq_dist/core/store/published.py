@@ -18,16 +18,14 @@ from typing import Any
 import pyarrow as pa
 
 from xnq_dist.core.errors import DamagedError, RunDirectoryError
-from xnq_dist.core.store.checksums import FileRecord, check_all
-from xnq_dist.core.store.files import Attempt
+from xnq_dist.core.store.checksums import FileRecord
 from xnq_dist.core.store.folder import MANIFEST, Folder
-from xnq_dist.core.store.run_directory import RunDirectory
+from xnq_dist.core.store.run_directory import VERSIONS, RunDirectory
 from xnq_dist.core.store.stage_folder import Manifest, Stage
 
-__all__ = ["POINTER", "VERSIONS", "Published", "Version", "read_published"]
+__all__ = ["POINTER", "Published", "Version", "read_published"]
 
 POINTER = "published.json"
-VERSIONS = "versions"
 TABLES = (
     "prevalence.parquet",
     "totals.parquet",
@@ -105,17 +103,14 @@ class Published:
     """The published results of a run directory."""
 
     def __init__(self, run: RunDirectory) -> None:
-        self._top = run.folder
+        self._run, self._top = run, run.folder
 
     def stage(self, run_id: str) -> Stage:
         """The stage folder of a version, which need not exist."""
-        name = f"{VERSIONS}/{run_id}"
-        return Stage(self._top.child(name), name)
+        return self._run.stage(f"{VERSIONS}/{run_id}")
 
     def version(self, run_id: str) -> Version | None:
         """The complete version with this run id; None if there is none."""
-        if not run_id:
-            return None
         stage = self.stage(run_id)
         manifest = stage.manifest()
         return None if manifest is None else Version(stage, manifest)
@@ -135,7 +130,7 @@ class Published:
 
     def current(self) -> Version | None:
         """The version that the pointer names; None if there is none."""
-        return self.version(str(self.pointer().get("run_id") or ""))
+        return self.version(str(self.pointer().get("run_id")))
 
     def history(self) -> list[Version]:
         """Complete versions, the current one first, then the newest."""
@@ -143,54 +138,39 @@ class Published:
         # Publishing again what an earlier version has makes that one current.
         return sorted(newest_first, key=lambda each: each.run_id != current)
 
-    def begin(self, run_id: str) -> Attempt:
-        """Begin a new version; files of an earlier attempt are removed."""
-        stage = self.stage(run_id)
-        stage.begin()
-        return Attempt(stage.folder, run_id)
-
     def publish(self, version: Version) -> None:
         """Make this version the current one, then put its files at the fixed paths."""
-        if not self.is_placed(version):
-            self._point(version, "")
-            self._place_all(version)
-            self._point(version, version.run_id)
-
-    def is_placed(self, version: Version) -> bool:
-        """Whether it is the current one, with each file undamaged at its fixed path."""
-        if self.pointer().get("placed") != version.run_id:
-            return False
-        top = Stage(self._top, VERSIONS)
-        try:
-            for record in version.manifest.files:
-                with top.open(record) as stream:
-                    check_all(stream)
-        except DamagedError:
-            return False
-        return True
-
-    def _point(self, version: Version, placed: str) -> None:
-        values = {
+        if self.is_placed(version):
+            return
+        pointer = {
             "run_id": version.run_id,
             "version": f"{VERSIONS}/{version.run_id}",
             "created": version.manifest.created,
-            "placed": placed,
             "tables": {
                 record.name: record.checksum for record in version.tables().values()
             },
         }
-        self._top.write_record(POINTER, values)
-
-    def _place_all(self, version: Version) -> None:
-        """Put every file at its fixed path; then remove files of other versions."""
-        named = {record.name for record in version.manifest.files}
+        self._top.write_record(POINTER, pointer)
         for record in version.manifest.files:
-            self._place(version.folder, record)
-        for name in {*TABLES, MANIFEST} - named:
+            self._place(version.folder, record.name)
+        for name in self._outdated(version):
             self._top.delete(name)
 
-    def _place(self, source: Folder, record: FileRecord) -> None:
-        name, top = record.name, self._top
+    def is_placed(self, version: Version) -> bool:
+        """Whether it is the current one, with its files alone at the fixed paths."""
+        return (
+            self.pointer().get("run_id") == version.run_id
+            and not self._outdated(version)
+            and not any(Stage(self._top, VERSIONS).damaged(version.manifest.files))
+        )
+
+    def _outdated(self, version: Version) -> set[str]:
+        """Files at fixed paths that this version does not have."""
+        named = {record.name for record in version.manifest.files}
+        return {name for name in self._top.names() if name in TABLES} - named
+
+    def _place(self, source: Folder, name: str) -> None:
+        top = self._top
         if not top.is_local:
             top.copy(name, name, source)
             return
@@ -203,19 +183,16 @@ class Published:
             os.replace(aside, top.path(name))
             Path(aside).unlink(missing_ok=True)  # where both were the same file
 
-    def stages(self) -> list[Stage]:
-        """The folders of all versions, complete or not."""
-        return [self.stage(name) for name in self._top.child(VERSIONS).names()]
-
     def trim(self, keep: int) -> None:
         """Remove the oldest versions; the current one and the one before it stay."""
         stay = {version.run_id for version in self.history()[:2]}
         for version in self.versions()[:-keep]:
             if version.run_id not in stay:
                 version.folder.delete_folder()
-        for stage in self.stages():
-            if not stage.folder.exists(MANIFEST):  # of a killed run
-                stage.folder.delete_folder()
+        for name in self._top.child(VERSIONS).names():
+            folder = self.stage(name).folder
+            if not folder.exists(MANIFEST):  # of a killed run
+                folder.delete_folder()
 
 
 def read_published(location: str | Path) -> Version:
@@ -255,7 +232,6 @@ def read_published(location: str | Path) -> Version:
     if manifest is None:
         raise DamagedError(run.uri, POINTER, f"names {run_id}, which does not exist")
     version = Version(stage, manifest)
-    for record in version.tables().values():
-        with stage.open(record) as stream:
-            check_all(stream)
+    for error in stage.damaged(version.tables().values()):
+        raise error
     return version

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from xnq_dist.core.errors import DamagedError, InfrastructureError, RunDirectoryError
 from xnq_dist.core.redaction import within
-from xnq_dist.core.store.published import POINTER, VERSIONS, Published
+from xnq_dist.core.store.published import POINTER, Published
 from xnq_dist.core.store.run_directory import RunDirectory
 
 __all__ = [
@@ -63,8 +63,7 @@ def verify(location: str | Path) -> list[DamagedError]:
     run = RunDirectory(location)
     require_run(run)
     published = Published(run)
-    stages = (*run.stages(), *published.stages())
-    faults = [fault for stage in stages for fault in stage.damages()]
+    faults = [fault for stage in run.stages() for fault in stage.damages()]
     named = published.pointer().get("version")
     if named and published.current() is None:
         what = f"names {named}, which is not complete"
@@ -91,13 +90,12 @@ def delete_damage(run: RunDirectory, thorough: bool = False) -> int:
         Read every byte; else check manifests, sizes of files, and the currently
         published results.
     """
-    published = Published(run)
-    current = f"{VERSIONS}/{published.pointer().get('run_id')}"
+    current = Published(run).pointer().get("version")
     deleted = []
     for fault in _damaged_records(run):
         run.folder.delete(fault.file)
         deleted.append((fault.path, fault.what))
-    for stage in (*run.stages(), *published.stages()):
+    for stage in run.stages():
         every = thorough or stage.name == current
         if stage.damages(every) and (faults := stage.damages(every)):
             stage.folder.delete_folder()

@@ -14,12 +14,14 @@ from xnq_dist.core.store.checksums import fingerprint
 from xnq_dist.core.store.folder import Folder
 from xnq_dist.core.store.stage_folder import Manifest, Stage
 
-__all__ = ["FOLDERS", "RunDirectory"]
+__all__ = ["FOLDERS", "VERSIONS", "RunDirectory"]
 
 log = logging.getLogger(__name__)
 
 CHECKPOINTS = "checkpoints"
 """Folder of the supersteps that a run resumes from; removed when they end."""
+VERSIONS = "versions"
+"""Folder of the published versions."""
 PUBLISHED = "published"
 """The stage whose folders are versions (`Published`)."""
 FOLDERS = (*(name for name in STAGES if name != PUBLISHED), CHECKPOINTS)
@@ -59,10 +61,11 @@ class RunDirectory:
         return {name: manifest for name, manifest in found.items() if manifest}
 
     def stages(self) -> list[Stage]:
-        """All existing stage folders; each checkpoint is one."""
-        steps = self.folder.child("checkpoints").names()
-        names = [*FOLDERS, *(f"checkpoints/{name}" for name in steps)]
-        return [self.stage(name) for name in names if self.folder.is_folder(name)]
+        """All existing stage folders; each checkpoint and each version is one."""
+        names = [name for name in FOLDERS if self.folder.is_folder(name)]
+        for folder in (CHECKPOINTS, VERSIONS):
+            names += [f"{folder}/{name}" for name in self.folder.child(folder).names()]
+        return [self.stage(name) for name in names]
 
     def reuse(self, name: str, inputs: Mapping[str, Any]) -> Manifest | None:
         """The manifest of a complete stage made from exactly these inputs.

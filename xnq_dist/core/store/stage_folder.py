@@ -11,8 +11,9 @@ from __future__ import annotations
 import datetime
 import logging
 import platform
+import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, lru_cache
@@ -26,11 +27,16 @@ import pyarrow.parquet as pq
 from xnq_dist.core import npy, schemas
 from xnq_dist.core.errors import DamagedError, StageError
 from xnq_dist.core.redaction import redacted
-from xnq_dist.core.store.checksums import CheckedFile, FileRecord, check_all
+from xnq_dist.core.store.checksums import (
+    BLOCK,
+    CheckedFile,
+    FileRecord,
+    fingerprint,
+)
 from xnq_dist.core.store.files import Attempt
 from xnq_dist.core.store.folder import MANIFEST, Folder, reason
 
-__all__ = ["MANIFEST_VERSION", "Manifest", "Stage", "versions"]
+__all__ = ["Manifest", "Stage"]
 
 log = logging.getLogger(__name__)
 
@@ -142,39 +148,47 @@ class Stage:
             manifest = self.intact()
         except DamagedError as error:
             return [error]
-        faults = []
-        for record in manifest.files if manifest and thorough else ():
+        return [*self.damaged(manifest.files)] if manifest and thorough else []
+
+    def damaged(self, files: Iterable[FileRecord]) -> Iterator[DamagedError]:
+        """Read every byte of files, a MiB in memory at a time; yield their damages."""
+        for record in files:
             try:
                 with self.open(record) as stream:
-                    check_all(stream)
+                    while stream.read(BLOCK):
+                        pass
             except DamagedError as error:
-                faults.append(error)
-        return faults
+                yield error
 
-    def begin(self) -> Attempt:
-        """Begin a new attempt; files of older ones are removed, the manifest first."""
+    def begin(self, attempt: str = "") -> Attempt:
+        """Begin a new attempt; files of older ones are removed, the manifest first.
+
+        `attempt`: its id; empty: a new one.
+        """
         self.folder.delete_folder()
         self.folder.create()
-        return Attempt(self.folder, uuid.uuid4().hex[:8])
+        return Attempt(self.folder, attempt or uuid.uuid4().hex[:8])
 
     def commit(
         self,
         attempt: Attempt,
         files: Sequence[FileRecord],
-        fingerprint: str,
         inputs: Mapping[str, Any],
         facts: Mapping[str, Any],
-        seconds: float,
+        began: float,
     ) -> Manifest:
-        """Write the manifest to the disk, which makes the stage complete."""
+        """Write the manifest to the disk, which makes the stage complete.
+
+        `began`: `time.monotonic` when the work on the stage began.
+        """
         manifest = Manifest(
             stage=self.name,
             attempt=attempt.id,
-            fingerprint=fingerprint,
+            fingerprint=fingerprint(inputs),
             inputs=dict(inputs),
             files=tuple(files),
             facts=dict(facts),
-            seconds=round(seconds, 3),
+            seconds=round(time.monotonic() - began, 3),
             created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             versions=versions(),
         )
@@ -236,12 +250,10 @@ class Stage:
             schemas.check(file.schema_arrow, schema, where, columns)
             return file.read(columns=list(columns) if columns else None)
 
-    def read_arrays(
-        self, record: FileRecord, names: Sequence[str] | None = None
-    ) -> dict[str, np.ndarray]:
-        """Read arrays of a file of this stage (None: all), checked."""
+    def read_arrays(self, record: FileRecord) -> dict[str, np.ndarray]:
+        """Read the arrays of a file of this stage, checked."""
         with self.open(record) as stream:
-            return npy.read_arrays(stream, names)
+            return npy.read_arrays(stream)
 
     def row_blocks(
         self, record: FileRecord, name: str, rows: int

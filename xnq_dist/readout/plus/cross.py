@@ -23,6 +23,7 @@ from xnq_dist.readout.plus.first_stage import FirstStage, columns_of, fit_block
 from xnq_dist.readout.plus.label_features import (
     Around,
     feature_count,
+    read_features,
     spread_features,
 )
 from xnq_dist.readout.plus.second_stage import (
@@ -185,8 +186,9 @@ def _second_rows(
 ) -> SecondRows:
     """Compute the second stage's inputs for the fitted rows."""
     first, count = around.first_stage(), around.variants.folds
-    read = around.where.read_arrays
-    features = join([read(record, ["fitted"])["fitted"] for record in records], at)
+    where = around.where
+    fitted = [read_features(where, record, "fitted") for record in records]
+    features = join(fitted, at)
     places = around.variants.places()[folds]
     n, classes, blocks = len(x), first.coef.shape[1], first.blocks
     z = np.empty((n, count, len(blocks) * (classes - 1) + features.shape[2]))

@@ -36,7 +36,7 @@ __all__ = [
     "HOPS",
     "Around",
     "feature_count",
-    "read_each",
+    "read_features",
     "spread_features",
 ]
 
@@ -223,10 +223,12 @@ def _write_features(
     return attempt.write_arrays(f"{FEATURES}{number:05d}", **arrays)
 
 
-def read_each(where: Stage, record: FileRecord) -> Floats32:
-    """Read label features of a partition's rows with each fold hidden, (n, K, F)."""
-    features: Floats32 = where.read_arrays(record, ["each"])["each"]
-    return features
+def read_features(where: Stage, record: FileRecord, name: str) -> Floats32:
+    """Read label features of a partition's rows, (n, K, F).
+
+    `name`: ``fitted``, of the fitted rows; ``each``, of all with each fold hidden.
+    """
+    return next(where.row_blocks(record, name, max(1, record.rows)))
 
 
 def feature_count(n_classes: int) -> int:

@@ -13,7 +13,7 @@ from xnq_dist.core.arrays import Floats, Floats32, Ints
 from xnq_dist.core.store import Attempt, FileRecord, Stage
 from xnq_dist.readout.calibration import Calibration
 from xnq_dist.readout.plus.first_stage import FirstStage
-from xnq_dist.readout.plus.label_features import read_each
+from xnq_dist.readout.plus.label_features import read_features
 from xnq_dist.readout.plus.second_stage import (
     SecondStage,
     second_rows,
@@ -97,7 +97,8 @@ def write_plus_posteriors(
     A second file has those by the models of each node's own fold, for what compares
     labelled with unlabelled nodes.
     """
-    saved, values = SavedPlus.read(readout, record), read_each(readout, features)
+    saved = SavedPlus.read(readout, record)
+    values = read_features(readout, features, "each")
     by_own = np.empty((len(values), len(classes)), np.float32)
 
     def score(rows: slice, index: Ints, x: NDArray[Any]) -> Floats32:
@@ -116,7 +117,8 @@ def partition_logits(
 
     The first are by the models of the node's own fold; see `SavedPlus.logits`.
     """
-    saved, values = SavedPlus.read(readout, record), read_each(readout, features)
+    saved = SavedPlus.read(readout, record)
+    values = read_features(readout, features, "each")
     _, index = part.read_nodes()
     classes = saved.second.priors.shape[1]
     own, logits = np.empty((2, len(index), classes), np.float32)
