@@ -80,7 +80,7 @@ def test_the_stream_is_near_metis_and_both_keep_the_limits(partitions, monkeypat
             assert_limits_hold(csr, part, partitions)
     assert halo["metis"] < 0.6 * halo["random"]
     assert halo["stream"] <= 1.3 * halo["metis"]
-    # From a sample of the edges between clusters, and clusters of clusters.
+    # From a sample of the edges between clusters.
     monkeypatch.setattr(module, "MIN_MEMORY", 1 << 10)
     part, _ = divide(csr, partitions, "stream", memory=1)
     assert halo_rows(csr, part) <= 0.85 * halo["random"]
@@ -173,7 +173,7 @@ def test_a_graph_beyond_metis_is_refused(monkeypatch):
 @pytest.mark.parametrize("name", ["metis", "stream"])
 def test_the_division_is_independent_of_threads(name, monkeypatch):
     monkeypatch.setattr(batches, "SINGLE_THREAD", 0)
-    # Clusters of clusters too, and partitions that take turns.
+    # From a sample of the edges too, and partitions that take turns.
     monkeypatch.setattr(module, "MIN_MEMORY", 1 << 10)
     csr = social(1200, 3)
     found = []

@@ -1,8 +1,7 @@
 """Clusters of nodes by label propagation, and the contracted graph of the clusters.
 
 A few passes over the edges find most of a community structure. The edges between
-clusters, sampled if memory is not enough for all, form a weighted graph. It is
-clustered again in the same way until it is small enough for METIS.
+clusters, sampled if memory is not enough for all, form a weighted graph for METIS.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ import numpy as np
 
 from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.random_bits import mix
-from xnq_dist.graph.csr import ArrayCsr, Csr, CsrRows
+from xnq_dist.graph.csr import Csr, CsrRows
 from xnq_dist.graph.moves import FIRST, Communities, numbered
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
 
-__all__ = ["PAIR", "coarsen", "contract", "find_clusters"]
+__all__ = ["contract", "find_clusters"]
 
 PASSES = 3
 """Maximum number of passes: after 5 instead of 3, five real graphs had from 3 % fewer
@@ -29,10 +28,6 @@ SAMPLE_CHUNK = 1 << 18
 """Edges of a chunk while pairs of clusters are sampled, so that it stays in cache."""
 MAX_VOTES = 2**31 - 1
 """Votes are summed in int32."""
-MIN_SHRINKAGE = 0.95
-"""Coarsening ends when it leaves more than this share of the clusters."""
-PAIR = 64
-"""Maximum bytes for each edge between clusters during contraction."""
 EVERY = np.uint64(2**64 - 1)
 
 
@@ -53,67 +48,15 @@ def find_clusters(csr: Csr, weights: Floats, limit: float) -> tuple[Ints32, Floa
     return label, np.bincount(label, weights, clusters).astype(np.float64)
 
 
-def coarsen(
-    small: sp.csr_array, sizes: Floats, limit: float, edges: int
-) -> tuple[sp.csr_array, Floats, Ints32]:
-    """Cluster a contracted graph again until it has at most `edges` entries.
-
-    When clusters stop growing, only the heaviest edges are kept. No cluster grows
-    beyond the limit. Returns the last graph, the weights of its clusters, and the
-    cluster in it of each cluster of `small`.
-    """
-    place = np.arange(len(sizes), dtype=np.int32)
-    while small.nnz > edges:
-        before = len(sizes)
-        votes = small.data.astype(np.float32)
-        adjacency = ArrayCsr(small.indptr.astype(np.int64), small.indices, votes)
-        label, sizes = find_clusters(adjacency, sizes, limit)
-        place = label[place]
-        ends = label[np.repeat(np.arange(before), np.diff(small.indptr))]
-        small = _between(ends, label[small.indices], small.data, len(sizes))
-        if len(sizes) > MIN_SHRINKAGE * before:
-            break
-    return _heaviest(small, edges), sizes, place
-
-
-def _heaviest(small: sp.csr_array, edges: int) -> sp.csr_array:
-    """The graph with its heaviest pairs only, at most `edges` entries."""
-    from scipy import sparse
-
-    if small.nnz <= edges:
-        return small
-    pairs = sparse.triu(small).tocoo()
-    heavy = np.argsort(-pairs.data, kind="stable")[: edges // 2]
-    low, high = pairs.row[heavy], pairs.col[heavy]
-    kept = _between(low, high, pairs.data[heavy], small.shape[0])
-    return both_ways(kept)
-
-
-def _between(
-    ends: Ints32, others: Ints32, counts: Ints32, clusters: int
-) -> sp.csr_array:
-    """The graph of edges with other clusters at their ends, and their sums."""
-    from scipy import sparse
-
-    apart = ends != others
-    pairs = ends[apart], others[apart]
-    shape = clusters, clusters
-    return sparse.coo_array((counts[apart], pairs), shape=shape).tocsr()
-
-
-def both_ways(graph: sp.csr_array) -> sp.csr_array:
-    """The graph with the reverse of each edge, added up."""
-    both: sp.csr_array = graph + graph.T
-    return both
-
-
 def contract(csr: Csr, label: Ints32, clusters: int, keep: int) -> sp.csr_array:
     """The graph between the clusters of `find_clusters`, from about `keep` edges.
 
     Each pair is stored in both directions, with the number of edges. If there are more
     than `keep` edges, a sample is drawn by a hash of their positions, the same for any
-    chunks. Memory is `PAIR` bytes for each kept edge.
+    chunks. Memory is 64 bytes for each kept edge.
     """
+    from scipy import sparse
+
     edges = max(int(csr.indptr[-1]), 1)
     share = min(keep, MAX_VOTES) / edges
     limit = np.uint64(int(share * 2**53) << 11) if share < 1 else EVERY
@@ -121,7 +64,10 @@ def contract(csr: Csr, label: Ints32, clusters: int, keep: int) -> sp.csr_array:
     pairs = np.concatenate([np.empty((2, 0), np.int32), *parts], axis=1)
     del parts
     ones = np.ones(pairs.shape[1], np.int32)
-    return both_ways(_between(pairs[0], pairs[1], ones, clusters))
+    shape = clusters, clusters
+    one_way = sparse.coo_array((ones, tuple(pairs)), shape=shape).tocsr()
+    both: sp.csr_array = one_way + one_way.T
+    return both
 
 
 def _sample(indptr: Ints, label: Ints32, limit: np.uint64, rows: CsrRows) -> Ints32:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from xnq_dist.core.need import Need, RunSize
 from xnq_dist.core.settings import Settings
-from xnq_dist.graph.clustering import PAIR
-from xnq_dist.graph.partition import metis_memory
+from xnq_dist.graph.partition import METIS_EDGE, metis_memory
 from xnq_dist.graph.sort import KEY
 
 __all__ = [
@@ -78,7 +77,7 @@ def _partitioning(size: RunSize, settings: Settings) -> int:
         if name == "metis" or metis <= memory:
             return metis
     if name in ("auto", "stream"):
-        return min(memory, size.edges * PAIR)
+        return min(memory, size.edges * METIS_EDGE)
     return 0
 
 

@@ -23,19 +23,18 @@ from xnq_dist.core.arrays import Ints, Ints32
 from xnq_dist.core.errors import DoesNotFitError, SettingsError
 from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.graph.balance import hold_limits
-from xnq_dist.graph.clustering import PAIR, coarsen, contract, find_clusters
+from xnq_dist.graph.clustering import contract, find_clusters
 from xnq_dist.graph.csr import Csr
 
-__all__ = ["divide", "metis", "metis_memory"]
+__all__ = ["METIS_EDGE", "divide", "metis", "metis_memory"]
 
 log = logging.getLogger(__name__)
 
 CLUSTERS = 16
 """A cluster has at most a partition's share of the weights over this."""
-METIS_ENTRY = 600
-"""Bytes of `input.memory` for each direction of a weighted edge that METIS gets. It
-needs 150; with so many edges, 64 partitions of a graph with 10 M edges took METIS five
-times as long, and halo rows were 2 % fewer."""
+METIS_EDGE = 300
+"""Bytes of `input.memory` for each edge between clusters that METIS gets: 150 for each
+direction."""
 MIN_MEMORY = 16 << 20
 """Minimum bytes for streaming: all edges of a small graph are always used."""
 METIS_SEED = 1
@@ -160,18 +159,12 @@ def _stream(csr: Csr, partitions: int, memory: int) -> Ints32:
     weights = _node_weights(csr).astype(np.float64)
     limit = weights.sum() / (partitions * CLUSTERS)
     label, sizes = find_clusters(csr, weights, limit)
-    whole = contract(csr, label, len(sizes), memory // PAIR)
-    small, shares, place = coarsen(whole, sizes, limit, memory // METIS_ENTRY)
-    del whole
-    log.info(
-        "%d clusters, %d clusters of clusters with %d edges between them",
-        *(len(sizes), len(shares), small.nnz // 2),
-    )
-    if len(shares) < partitions or not small.nnz:
+    small = contract(csr, label, len(sizes), memory // METIS_EDGE)
+    log.info("%d clusters with %d edges between them", len(sizes), small.nnz // 2)
+    if len(sizes) < partitions or not small.nnz:
         return _contiguous(csr, partitions)
-    of_graph = small.indptr, small.indices, shares.astype(np.int64)
-    part = metis(*of_graph, partitions, small.data)
-    return part[place][label]
+    of_graph = small.indptr, small.indices, sizes.astype(np.int64)
+    return metis(*of_graph, partitions, small.data)[label]
 
 
 def metis_memory(n_nodes: int, n_edges: int, symmetric: bool) -> int:
