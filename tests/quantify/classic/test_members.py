@@ -108,13 +108,6 @@ def test_communities_of_labelled_or_no_members_have_no_estimate(name):
     assert empty.prevalence.shape == (0, 2)
 
 
-@pytest.mark.parametrize("name", ["hdy", "dys"])
-def test_binary_quantifiers_are_refused_for_three_classes(name):
-    posteriors, reference = drawn(3)
-    with pytest.raises(InputError, match=f"= {name} is defined for two classes and .*"):
-        made(name).estimate(make_communities([0]), make_nodes(posteriors), reference)
-
-
 @pytest.mark.parametrize("name", [*NEED_ROWS, *ADJUSTED])
 def test_missing_reference_or_class_is_explained(name):
     posteriors, reference = drawn(2)

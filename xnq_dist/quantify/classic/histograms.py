@@ -24,7 +24,6 @@ from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.products import product
 from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.classic.members import (
-    check_two_classes,
     reference_rows,
     usable_members,
 )
@@ -73,9 +72,6 @@ class Histograms(Quantifier):
         self, batch: Communities, nodes: NodeTable, reference: Reference
     ) -> Estimates:
         """Prevalence among the unlabelled members of every community."""
-        n_classes = nodes.posteriors.shape[1]
-        if self.name != "dmy":
-            check_two_classes(self.name, n_classes)
         held, labels = reference_rows(self.name, reference, nodes.classes)
         shares = reference.learnt(self, lambda: self.class_shares(held, labels))
         usable = usable_members(batch, nodes)

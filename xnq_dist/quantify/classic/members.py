@@ -12,7 +12,6 @@ from xnq_dist.quantify.interface import Communities, Estimates, NodeTable, Refer
 
 __all__ = [
     "Usable",
-    "check_two_classes",
     "labelled_rows",
     "reference_rows",
     "usable_members",
@@ -77,15 +76,6 @@ def _kept(offsets: Ints, members: Ints, keep: Bools) -> tuple[Ints, Ints]:
     if keep.all():
         return offsets, members
     return offsets_of(keep)[offsets], members[keep]
-
-
-def check_two_classes(name: str, n_classes: int) -> None:
-    """Raise an `InputError` unless there are two classes."""
-    if n_classes != 2:
-        raise InputError(
-            f"quantifier = {name} is defined for two classes and there are "
-            f"{n_classes}: set quantifier = sld or dmy"
-        )
 
 
 def labelled_rows(name: str, reference: Reference) -> tuple[Floats32, Ints32]:
