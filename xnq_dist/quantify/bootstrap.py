@@ -124,8 +124,7 @@ class Bootstrap:
         lower, upper = np.full((2, *prevalence.shape), np.nan)
         for begin, sets in batch.parts(BLOCK):
             usable = usable_members(sets, nodes)
-            block = Communities(usable.offsets, usable.members)
-            part = nodes.of(usable.rows)
+            block, part = usable.sets, usable.nodes
             part = replace(part, posteriors=_bounded(part.posteriors, labels))
             chosen = slice(begin, begin + len(block))
             centre, variance = self._error(

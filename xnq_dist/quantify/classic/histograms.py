@@ -75,11 +75,11 @@ class Histograms(Quantifier):
         held, labels = reference_rows(self.name, reference, nodes.classes)
         shares = reference.learnt(self, lambda: self.class_shares(held, labels))
         usable = usable_members(batch, nodes)
-        places = self.places(nodes.posteriors[usable.rows].astype(np.float64))
+        places = self.places(usable.nodes.posteriors.astype(np.float64))
         estimates = usable.new_estimates(reference.prior)
         for begin in range(0, len(batch), BLOCK):
-            offsets = usable.offsets[begin : begin + BLOCK + 1]
-            samples = _samples(offsets, usable.members, places, shares.shape[1])
+            offsets = usable.sets.offsets[begin : begin + BLOCK + 1]
+            samples = _samples(offsets, usable.sets.members, places, shares.shape[1])
             rows = slice(begin, begin + len(samples))
             if self.name == "dmy":
                 # Each channel has an equal part of the mass: the mean over channels.

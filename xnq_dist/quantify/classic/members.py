@@ -25,12 +25,10 @@ DENSE_SHARE = 4
 class Usable:
     """The unlabelled members of a batch with a posterior that is not all zeros."""
 
-    rows: Ints
-    """Nodes that are members, ascending, shape (n,)."""
-    offsets: Ints
-    """Community s has ``members[offsets[s] : offsets[s + 1]]``, shape (S + 1,)."""
-    members: Ints
-    """Places in `rows`, one for each membership, shape (M',)."""
+    nodes: NodeTable
+    """Nodes that are members, in the order of the graph, n rows."""
+    sets: Communities
+    """The communities; their members are rows of `nodes`."""
     unlabelled: Ints
     """Number of unlabelled members, usable or not, shape (S,)."""
 
@@ -68,7 +66,7 @@ def usable_members(batch: Communities, nodes: NodeTable) -> Usable:
     if not nonzero.all():
         offsets, places = _kept(offsets, places, nonzero[places])
         places = (np.cumsum(nonzero) - 1)[places]
-    return Usable(rows[nonzero], offsets, places, unlabelled)
+    return Usable(nodes.of(rows[nonzero]), Communities(offsets, places), unlabelled)
 
 
 def _kept(offsets: Ints, members: Ints, keep: Bools) -> tuple[Ints, Ints]:
