@@ -153,8 +153,7 @@ def forget_nodes() -> None:
 def evidence_of_batch(job: BatchJob, batch: CommunityBatch) -> Floats:
     """Evidence of the batch's communities that have labelled members, in order."""
     loaded = job.loaded()
-    found = label_evidence(job.members(batch), loaded.nodes, loaded.reference)
-    return found[found.any(axis=1)]
+    return label_evidence(job.members(batch), loaded.nodes, loaded.reference)
 
 
 def estimate_batch(job: BatchJob, batch: CommunityBatch) -> FileRecord:

@@ -119,14 +119,12 @@ class Bootstrap:
         per membership that a replicate draws. A block has `BLOCK` memberships, but for
         its last community.
         """
-        usable = usable_members(batch, nodes)
         prevalence = estimates.prevalence
         labels = len(reference.labels) or DEFAULT_LABELS
         lower, upper = np.full((2, *prevalence.shape), np.nan)
-        for begin, sets in Communities(usable.offsets, usable.members).parts(BLOCK):
-            rows, places = np.unique(sets.members, return_inverse=True)
-            block = Communities(sets.offsets, places)
-            part = nodes.of(usable.rows[rows])
+        for begin, sets in batch.parts(BLOCK):
+            usable = usable_members(sets, nodes)
+            block, part = usable.sets, usable.nodes
             part = replace(part, posteriors=_bounded(part.posteriors, labels))
             chosen = slice(begin, begin + len(block))
             centre, variance = self._error(
@@ -135,7 +133,7 @@ class Bootstrap:
             ends = beta_ends(centre, variance, self.level)
             # Without usable posteriors any count is possible.
             ends[:, np.diff(block.offsets) == 0] = [[[0.0]], [[1.0]]]
-            sizes = usable.unlabelled[chosen]
+            sizes = usable.unlabelled
             count = np.where(sizes > 0, sizes, np.nan)[:, None]
             lower[chosen], upper[chosen] = np.rint(ends * count) / count
         return replace(

@@ -60,6 +60,9 @@ def total_rows(
     ends = "", "_lower", "_upper"
     rows = [
         {
+            "scope": "graph",
+            "drawn": labels["drawn"],
+            "verdict": labels.get("verdict"),
             "pvalue": labels.get("pvalue"),
             "bias": answer["bias"],
             "detectable_factor": answer["detectable"],
@@ -72,23 +75,11 @@ def total_rows(
         }
         for answer in labels["answers"]
     ]
-    numbers = pa.schema([(name, pa.float64()) for name in rows[0]])
-    chosen = pa.Table.from_pylist(rows, numbers)
-    texts = {
-        "scope": "graph",
-        "drawn": labels["drawn"],
-        "verdict": labels.get("verdict"),
-    }
-    return pa.table(
-        {
-            **_estimate_columns(arrays, classes, method, settings),
-            **dict(zip(chosen.column_names, chosen.columns, strict=True)),
-            **{
-                name: pa.array([text] * len(rows), pa.string())
-                for name, text in texts.items()
-            },
-        }
-    )
+    texts = dict.fromkeys(("scope", "drawn", "verdict"), pa.string())
+    kinds = dict.fromkeys(rows[0], pa.float64()) | texts
+    chosen = pa.Table.from_pylist(rows, pa.schema(kinds))
+    estimates = _estimate_columns(arrays, classes, method, settings)
+    return pa.table(estimates | {name: chosen[name] for name in kinds})
 
 
 def label_facts(

@@ -186,10 +186,8 @@ class Quantifier(ABC):
     name: str
     """The name in the settings and in the column ``method``."""
 
-    @property
-    def gives_intervals(self) -> bool:
-        """Whether the estimates have intervals."""
-        return False
+    gives_intervals = False
+    """Whether the estimates have intervals."""
 
     @property
     def trusts_posteriors(self) -> bool:

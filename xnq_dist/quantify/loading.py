@@ -59,10 +59,9 @@ def load_node_table(
     values = np.zeros((n_nodes, len(classes)), np.float32)
     out_of_fold = np.zeros(n_nodes, np.bool_)
     columns = ["posterior", "out_of_fold"]
-    for number, record in enumerate(posteriors.named("part-")):
-        rows = layout.load_nodes(from_graph, graph, number, ["index"])
+    of_parts = layout.node_index(from_graph, graph)
+    for index, record in zip(of_parts, posteriors.named("part-"), strict=True):
         table = from_posteriors.read_table(record, "posteriors", columns)
-        index = rows["index"].to_numpy()
         values[index] = vectors(table["posterior"], len(classes))
         out_of_fold[index] = table["out_of_fold"].to_numpy()
     if not np.isfinite(values).all() or (values < 0).any():
@@ -96,14 +95,13 @@ def with_own_folds(run: RunDirectory, nodes: NodeTable) -> NodeTable:
     Unlabelled nodes then have posteriors of the same kind as labelled ones, as is
     needed where both are compared. Methods other than xnq+ have no others.
     """
-    graph, stage = run.complete("graph"), run.stage("posteriors")
     records = run.complete("posteriors").named(OWN)
     if not records:
         return nodes
-    values = np.empty_like(nodes.posteriors)
-    for number, record in enumerate(records):
-        rows = layout.load_nodes(run.stage("graph"), graph, number, ["index"])
-        values[rows["index"].to_numpy()] = stage.read_arrays(record)["posterior"]
+    stage, values = run.stage("posteriors"), np.empty_like(nodes.posteriors)
+    of_parts = layout.node_index(run.stage("graph"), run.complete("graph"))
+    for index, record in zip(of_parts, records, strict=True):
+        values[index] = stage.read_arrays(record)["posterior"]
     return replace(nodes, posteriors=values)
 
 

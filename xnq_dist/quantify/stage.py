@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -32,7 +33,7 @@ from xnq_dist.core.store import (
     RunDirectory,
     TableWriter,
 )
-from xnq_dist.core.waiting import Heartbeats, gather, result, run_on_workers, wait_some
+from xnq_dist.core.waiting import gather, result, run_on_workers, wait_all
 from xnq_dist.graph import layout
 from xnq_dist.graph.tables import Sources
 from xnq_dist.quantify.batch_files import write_batches, write_tables
@@ -156,8 +157,7 @@ def quantify(
         batches: Iterable[CommunityBatch]
         batches = write_batches(attempt, memberships, threads, nodes, detected)
         whole = client.submit(estimate_graph, job, pure=False)
-        by_class = settings.memberships.drawn == "by_class"
-        if job.learnt is not None and settings.auto.pooled and not by_class:
+        if job.learnt is not None and settings.auto.pooled:
             batches = list(batches)
             job, learnt["pooled"] = _pool(job, batches, client)
         estimated = _over(batches, estimate_batch, job, client, progress)
@@ -260,22 +260,7 @@ def _over(
     progress: Progress = silent,
 ) -> list[tuple[CommunityBatch, T]]:
     """Do a task for all batches; return them with its results, in order."""
-    futures = {}
-    for batch in batches:
-        key = f"{task.__name__}-{job.attempt.id}-{batch.number:05d}"
-        futures[client.submit(task, job, batch, pure=False, key=key)] = batch
-    results: list[tuple[CommunityBatch, T]] = []
+    futures = {client.submit(task, job, batch, pure=False): batch for batch in batches}
     progress("quantify", 0, len(futures))
-    look, left = Heartbeats(client).look, list(futures)
-    try:
-        while left:
-            done, left = wait_some(left, look)
-            for future, found in zip(done, gather(client, done), strict=True):
-                results.append((futures[future], found))
-                # Dask would recompute a future that is still held when a worker dies.
-                future.release()
-            progress("quantify", len(results), len(futures))
-    finally:
-        for future in left:
-            future.release()
-    return sorted(results, key=lambda pair: pair[0].number)
+    wait_all(client, [*futures], partial(progress, "quantify"))
+    return list(zip(futures.values(), gather(client, [*futures]), strict=True))

@@ -62,9 +62,9 @@ class Counts(Quantifier):
     ) -> Estimates:
         """Prevalence among the unlabelled members of every community."""
         usable = usable_members(batch, nodes)
-        some = nodes.of(usable.rows)
+        some = usable.nodes
         counted = self.predictions(some.posteriors, some.neighbours)
-        means = _means(usable.offsets, usable.members, counted)
+        means = _means(usable.sets.offsets, usable.sets.members, counted)
         means[usable.unlabelled == 0] = np.nan
         converged = np.ones(len(batch), np.bool_)
         if self.trusts_posteriors:

@@ -24,7 +24,6 @@ from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.products import product
 from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.classic.members import (
-    check_two_classes,
     reference_rows,
     usable_members,
 )
@@ -73,17 +72,14 @@ class Histograms(Quantifier):
         self, batch: Communities, nodes: NodeTable, reference: Reference
     ) -> Estimates:
         """Prevalence among the unlabelled members of every community."""
-        n_classes = nodes.posteriors.shape[1]
-        if self.name != "dmy":
-            check_two_classes(self.name, n_classes)
         held, labels = reference_rows(self.name, reference, nodes.classes)
         shares = reference.learnt(self, lambda: self.class_shares(held, labels))
         usable = usable_members(batch, nodes)
-        places = self.places(nodes.posteriors[usable.rows].astype(np.float64))
+        places = self.places(usable.nodes.posteriors.astype(np.float64))
         estimates = usable.new_estimates(reference.prior)
         for begin in range(0, len(batch), BLOCK):
-            offsets = usable.offsets[begin : begin + BLOCK + 1]
-            samples = _samples(offsets, usable.members, places, shares.shape[1])
+            offsets = usable.sets.offsets[begin : begin + BLOCK + 1]
+            samples = _samples(offsets, usable.sets.members, places, shares.shape[1])
             rows = slice(begin, begin + len(samples))
             if self.name == "dmy":
                 # Each channel has an equal part of the mass: the mean over channels.

@@ -65,12 +65,12 @@ class KdeyMl(Quantifier):
         held, labels = reference_rows(self.name, reference, nodes.classes)
         usable = usable_members(batch, nodes)
         densities = reference.learnt(self, lambda: log_densities(held, labels))
-        logs = densities(nodes.posteriors[usable.rows].astype(np.float64))
+        logs = densities(usable.nodes.posteriors.astype(np.float64))
         ratios = np.exp(logs - logs.max(axis=1, keepdims=True))
         estimates = usable.new_estimates(reference.prior)
         likelihood_kernel(
-            usable.offsets,
-            usable.members,
+            usable.sets.offsets,
+            usable.sets.members,
             ratios,
             estimates.prevalence,
             estimates.converged,

@@ -12,7 +12,6 @@ from xnq_dist.quantify.interface import Communities, Estimates, NodeTable, Refer
 
 __all__ = [
     "Usable",
-    "check_two_classes",
     "labelled_rows",
     "reference_rows",
     "usable_members",
@@ -26,12 +25,10 @@ DENSE_SHARE = 4
 class Usable:
     """The unlabelled members of a batch with a posterior that is not all zeros."""
 
-    rows: Ints
-    """Nodes that are members, ascending, shape (n,)."""
-    offsets: Ints
-    """Community s has ``members[offsets[s] : offsets[s + 1]]``, shape (S + 1,)."""
-    members: Ints
-    """Places in `rows`, one for each membership, shape (M',)."""
+    nodes: NodeTable
+    """Nodes that are members, in the order of the graph, n rows."""
+    sets: Communities
+    """The communities; their members are rows of `nodes`."""
     unlabelled: Ints
     """Number of unlabelled members, usable or not, shape (S,)."""
 
@@ -69,7 +66,7 @@ def usable_members(batch: Communities, nodes: NodeTable) -> Usable:
     if not nonzero.all():
         offsets, places = _kept(offsets, places, nonzero[places])
         places = (np.cumsum(nonzero) - 1)[places]
-    return Usable(rows[nonzero], offsets, places, unlabelled)
+    return Usable(nodes.of(rows[nonzero]), Communities(offsets, places), unlabelled)
 
 
 def _kept(offsets: Ints, members: Ints, keep: Bools) -> tuple[Ints, Ints]:
@@ -77,15 +74,6 @@ def _kept(offsets: Ints, members: Ints, keep: Bools) -> tuple[Ints, Ints]:
     if keep.all():
         return offsets, members
     return offsets_of(keep)[offsets], members[keep]
-
-
-def check_two_classes(name: str, n_classes: int) -> None:
-    """Raise an `InputError` unless there are two classes."""
-    if n_classes != 2:
-        raise InputError(
-            f"quantifier = {name} is defined for two classes and there are "
-            f"{n_classes}: set quantifier = sld or dmy"
-        )
 
 
 def labelled_rows(name: str, reference: Reference) -> tuple[Floats32, Ints32]:

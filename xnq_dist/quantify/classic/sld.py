@@ -175,11 +175,7 @@ def sld_kernel(
             done = steps >= MIN_ITERATIONS and change / n_classes < tolerance
         if seen == 0:
             continue
-        mass = 0.0
-        for y in range(n_classes):
-            mass += q[y]
-        for y in range(n_classes):
-            prevalence[s, y] = q[y] / mass
+        prevalence[s] = q / q.sum()
         converged[s] = done
 
 

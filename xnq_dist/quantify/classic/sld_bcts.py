@@ -56,16 +56,15 @@ class SldBcts(Sld):
         )
         prior = np.bincount(labels, minlength=posteriors.shape[1]) / len(labels)
         usable = usable_members(batch, nodes)
-        original = nodes.posteriors[usable.rows].astype(np.float64)
+        original = usable.nodes.posteriors.astype(np.float64)
         calibrated = replace(
-            nodes.of(usable.rows),
+            usable.nodes,
             posteriors=calibration.apply(np.log(np.maximum(original, FLOOR))),
         )
-        members = Communities(usable.offsets, usable.members)
         estimates = super().estimate(
-            members, calibrated, replace(reference, prior=prior)
+            usable.sets, calibrated, replace(reference, prior=prior)
         )
-        none_usable = (usable.unlabelled > 0) & (np.diff(usable.offsets) == 0)
+        none_usable = (usable.unlabelled > 0) & (np.diff(usable.sets.offsets) == 0)
         estimates.prevalence[none_usable] = prior
         return estimates
 

@@ -98,19 +98,17 @@ def _known_members(
 def label_evidence(
     batch: Communities, nodes: NodeTable, reference: Reference
 ) -> Floats:
-    """Log marginal likelihood of each part (Laplace), shape (S, 2 T).
+    """Log marginal likelihood of each part (Laplace), shape (S', 2 T).
 
-    Parts around 0 are first. The likelihood is that of the labelled members' classes; a
-    community without any has zeros. It is -inf for the parts around SLD's shift where
-    posteriors have no skill. No row depends on the other communities.
+    One row for each community with labelled members, in order; the likelihood is that
+    of their classes. Parts around 0 are first. It is -inf for the parts around SLD's
+    shift where posteriors have no skill. No row depends on the other communities.
     """
     offsets, known = _known_members(batch, nodes, reference)
     middles = _middles(batch, nodes, reference)
-    found = np.zeros((len(batch), 2 * len(SPREADS)))
-    if middles.shape[1] == 1:
-        found[np.diff(offsets) > 0, len(SPREADS) :] = -np.inf
+    found = np.full((len(batch), 2 * len(SPREADS)), -np.inf)
     _evidence(offsets, known, middles, found)
-    return found
+    return found[np.diff(offsets) > 0]
 
 
 def _middles(batch: Communities, nodes: NodeTable, reference: Reference) -> Floats:
@@ -121,17 +119,16 @@ def _middles(batch: Communities, nodes: NodeTable, reference: Reference) -> Floa
 
 
 def fit_weights(evidence: Floats) -> Floats:
-    """Weights w of the parts by EM, from the rows of communities with labels, (2 T,).
+    """Weights w of the parts by EM, from the rows of `label_evidence`, (2 T,).
 
-    Rows of zeros are left out. Rows are added in their order.
+    Rows are added in their order.
 
     Examples
     --------
     >>> fit_weights(np.zeros((0, 16))).nonzero()
     (array([0]),)
     """
-    rows = evidence[evidence.any(axis=1)]
-    likelihood = np.exp(rows - rows.max(axis=1, keepdims=True))
+    likelihood = np.exp(evidence - evidence.max(axis=1, keepdims=True))
     weights = np.full(evidence.shape[1], 1 / evidence.shape[1])
     _em(likelihood, weights)
     return weights
@@ -333,7 +330,7 @@ def _modes(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _evidence(offsets: Ints, known: _Known, middles: Floats, found: Floats) -> None:
-    """Fill in `label_evidence`."""
+    """Fill in the rows of `label_evidence`."""
     for s in range(len(offsets) - 1):
         if offsets[s] < offsets[s + 1]:
             own = _modes(offsets, known, s, middles)[0]
