@@ -2,7 +2,9 @@
 
 import numpy as np
 
+from xnq_dist.readout import regularisation
 from xnq_dist.readout.logistic import LinearModel
+from xnq_dist.readout.objective import Rows
 from xnq_dist.readout.regularisation import climb, cross_fit, search_from_middle
 
 
@@ -21,17 +23,22 @@ def test_climb_goes_on_over_one_rise_and_stops_after_two():
     assert run([3, 2, 1]) == (2, 3)
 
 
-def test_fits_of_a_search_start_from_the_nearest_fit():
-    losses, seen = [9, 8, 7, 5, 6], []
+def test_fits_of_a_search_start_from_the_nearest_fit(monkeypatch):
+    losses, seen = [9.0, 8.0, 7.0, 5.0, 6.0], []
+    labels, folds = np.ones(2, np.int32), np.arange(2, dtype=np.int32)
+    rows = Rows.of(np.zeros((2, 1)), labels, folds, 2)
 
-    def fit_all(jobs):
+    def fit_jobs(jobs, threads):
         seen.append([(job.hidden, job.C, job.start) for job in jobs])
+        # A row of the second class has about this loss.
+        shifts = [np.array([losses[job.C], 0.0]) for job in jobs]
         return [
-            LinearModel(*np.zeros((2, 1)), job.C, held_loss=losses[job.C])
-            for job in jobs
+            LinearModel(np.zeros((2, 1)), shift, job.C)
+            for shift, job in zip(shifts, jobs, strict=True)
         ]
 
-    found = cross_fit(fit_all, range(5), 2, search_from_middle)
+    monkeypatch.setattr(regularisation, "fit_jobs", fit_jobs)
+    found = cross_fit([rows] * 2, range(5), search_from_middle)
     assert [model.strength for model in found] == [3, 3]
     assert [step[0][1] for step in seen] == [2, 1, 3, 4]
     assert seen[0] == [((0,), 2, None), ((1,), 2, None)]

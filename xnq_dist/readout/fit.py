@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,6 @@ from xnq_dist.readout.logistic import (
     LinearModel,
     decision,
     fit_jobs,
-    fit_on_threads,
     warn_of_unconverged,
 )
 from xnq_dist.readout.objective import Rows
@@ -112,11 +110,12 @@ def held_out_logits(
     without their fold, or of all rows if they have no fold.
     """
     grid = GRID if settings.C == "select" else (settings.C,)
-    fit_all = partial(fit_on_threads, rows, threads=threads)
-    models = cross_fit(fit_all, grid, int(rows.folds.max()) + 1, climb)
-    (final,) = fit_jobs(rows, [FitJob((), models[0].strength, models[0])])
-    models = [*models, final]
-    return models, held_out(rows, models)
+    each = [rows] * (int(rows.folds.max()) + 1)
+    models = cross_fit(each, grid, climb, threads)
+    (final,) = fit_jobs([FitJob(rows, (), models[0].strength, models[0])])
+    logits, others = held_out(each, models), rows.folds < 0
+    logits[others] = decision(final, rows.x[others])
+    return [*models, final], logits
 
 
 def write_posteriors(

@@ -22,8 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, cast
 
@@ -49,7 +48,6 @@ __all__ = [
     "decision",
     "fit",
     "fit_jobs",
-    "fit_on_threads",
     "row_losses",
     "stacked",
     "warn_of_unconverged",
@@ -80,14 +78,13 @@ class LinearModel:
     """The inverse L2 strength C that it was fitted with."""
     converged: bool = True
     """Whether the solver reached its tolerance."""
-    held_loss: float = 0.0
-    """Sum of the weighted log-losses of the rows left out of the fit."""
 
 
 @dataclass(frozen=True, eq=False)
 class FitJob:
     """A regression to fit."""
 
+    rows: Rows
     hidden: tuple[int, ...]
     """Folds whose rows are left out."""
     C: float
@@ -96,48 +93,40 @@ class FitJob:
     """A model to start from, such as the one for a neighbouring C."""
 
 
-def fit_jobs(rows: Rows, jobs: Sequence[FitJob]) -> list[LinearModel]:
-    """Fit several regressions together, with one pass over the rows per round.
+def fit_jobs(jobs: Sequence[FitJob], threads: int = 1) -> list[LinearModel]:
+    """Fit several regressions; those that share rows share each pass over them.
 
     Each class must have a row outside the hidden folds, unless the rows are smoothed.
     A fit that does not reach its tolerance has `converged` False.
     """
+    size = -(-len(jobs) // threads)
+    shares = [jobs[first : first + size] for first in range(0, len(jobs), size)]
+    return list(chain(*map_threads(_fit_together, shares, threads)))
+
+
+def _fit_together(jobs: Sequence[FitJob]) -> list[LinearModel]:
     with one_blas_thread():
-        count, _ = rows.moments.without(())
         scales = {
-            C: _Scale.of(
-                rows.moments.covariance() / 4, rows.penalty / (C * max(count, 1.0))
+            (rows, C): _Scale.of(
+                rows.moments.covariance() / 4,
+                rows.penalty / (C * max(rows.moments.counts.sum(), 1.0)),
             )
-            for C in {job.C for job in jobs}
+            for rows, C in {(job.rows, job.C) for job in jobs}
         }
-        searches = [_search(rows, job, scales[job.C]) for job in jobs]
+        searches = [_search(job, scales[job.rows, job.C]) for job in jobs]
         running = {at: next(search) for at, search in enumerate(searches)}
         models: dict[int, LinearModel] = {}
         while running:
-            places = list(running)
-            sums = rows.sums([running[at] for at in places])
-            for at, of_search in zip(places, sums, strict=True):
-                try:
-                    running[at] = searches[at].send(of_search)
-                except StopIteration as ended:
-                    models[at] = ended.value
-                    del running[at]
-        return [_with_held_loss(rows, job, models[at]) for at, job in enumerate(jobs)]
-
-
-def _with_held_loss(rows: Rows, job: FitJob, model: LinearModel) -> LinearModel:
-    held = np.isin(rows.folds, job.hidden)
-    losses = row_losses(decision(model, rows.x[held]), rows.labels[held])
-    return replace(model, held_loss=float(losses @ rows.used()[held]))
-
-
-def fit_on_threads(
-    rows: Rows, jobs: Sequence[FitJob], threads: int
-) -> list[LinearModel]:
-    """Fit several regressions on several threads; see `fit_jobs`."""
-    size = -(-len(jobs) // threads)
-    shares = [jobs[first : first + size] for first in range(0, len(jobs), size)]
-    return list(chain(*map_threads(partial(fit_jobs, rows), shares, threads)))
+            for rows in {jobs[at].rows for at in running}:
+                places = [at for at in running if jobs[at].rows is rows]
+                sums = rows.sums([running[at] for at in places])
+                for at, of_search in zip(places, sums, strict=True):
+                    try:
+                        running[at] = searches[at].send(of_search)
+                    except StopIteration as ended:
+                        models[at] = ended.value
+                        del running[at]
+        return [models[at] for at in range(len(jobs))]
 
 
 def fit(
@@ -162,7 +151,7 @@ def fit(
         )
     folds = np.zeros(len(y), np.int32)
     rows = Rows.of(x, y, folds, n_classes, weights, smooth)
-    return fit_jobs(rows, [FitJob((), C)])[0]
+    return fit_jobs([FitJob(rows, (), C)])[0]
 
 
 def warn_of_unconverged(models: Sequence[LinearModel]) -> None:
@@ -199,13 +188,12 @@ class _Scale:
         return cls(factor, dtrtri(factor, lower=1)[0])
 
 
-def _search(
-    rows: Rows, job: FitJob, scale: _Scale
-) -> Generator[Problem, Floats, LinearModel]:
+def _search(job: FitJob, scale: _Scale) -> Generator[Problem, Floats, LinearModel]:
     """One fit in scaled coordinates of centred rows.
 
     Yields points, is sent their `Rows.sums`, and returns the model.
     """
+    rows = job.rows
     outputs = 1 if rows.n_classes == 2 else rows.n_classes
     count, mean = rows.moments.without(job.hidden)
     count = count or 1.0

@@ -7,13 +7,17 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from xnq_dist.core.arrays import Floats
-from xnq_dist.readout.logistic import FitJob, LinearModel, decision
+from xnq_dist.readout.logistic import (
+    FitJob,
+    LinearModel,
+    decision,
+    fit_jobs,
+    row_losses,
+)
 from xnq_dist.readout.objective import Rows
 
-__all__ = ["Fitter", "Search", "climb", "cross_fit", "held_out", "search_from_middle"]
+__all__ = ["Search", "climb", "cross_fit", "held_out", "search_from_middle"]
 
-Fitter = Callable[[Sequence[FitJob]], Sequence[LinearModel]]
-"""Runs fit jobs and returns their models in order."""
 Search = Callable[[Callable[[int], float], int], int]
 """Finds the best place of a grid, from the log-loss at a place and the grid's size."""
 
@@ -24,30 +28,38 @@ PULL = 0.5
 
 
 def cross_fit(
-    fit_all: Fitter, grid: Sequence[float], folds: int, search: Search
+    rows: Sequence[Rows], grid: Sequence[float], search: Search, threads: int = 1
 ) -> Sequence[LinearModel]:
     """Choose C from an ascending grid by the held-out loss.
 
-    Returns the models without each fold, whose `strength` is C.
+    `rows`: those for the model without each fold. Returns these models, whose
+    `strength` is C.
     """
     tried: dict[int, Sequence[LinearModel]] = {}
 
     def loss(place: int) -> float:
         near = min(tried, key=lambda at: abs(at - place), default=None)
-        starts = [None] * folds if near is None else tried[near]
-        jobs = [FitJob((k,), grid[place], start) for k, start in enumerate(starts)]
-        tried[place] = fit_all(jobs)
-        return sum(model.held_loss for model in tried[place])
+        starts = [None] * len(rows) if near is None else tried[near]
+        jobs = [
+            FitJob(each, (fold,), grid[place], start)
+            for fold, (each, start) in enumerate(zip(rows, starts, strict=True))
+        ]
+        tried[place] = fit_jobs(jobs, threads)
+        losses = row_losses(held_out(rows, tried[place]), rows[0].labels)
+        return float(losses @ rows[0].used())
 
     return tried[search(loss, len(grid))]
 
 
-def held_out(rows: Rows, models: Sequence[LinearModel]) -> Floats:
-    """Logits of rows by the model without their fold; without a fold, by the last."""
-    logits = np.empty((len(rows.labels), rows.n_classes))
-    for fold, model in (*enumerate(models), (-1, models[-1])):
-        own = rows.folds == fold
-        logits[own] = decision(model, rows.x[own])
+def held_out(rows: Sequence[Rows], models: Sequence[LinearModel]) -> Floats:
+    """Logits of rows by the model without their fold, 0 without a fold.
+
+    Rows are as for `cross_fit`.
+    """
+    logits = np.zeros((len(rows[0].labels), rows[0].n_classes))
+    for fold, (each, model) in enumerate(zip(rows, models, strict=True)):
+        own = each.folds == fold
+        logits[own] = decision(model, each.x[own])
     return logits
 
 

@@ -36,7 +36,7 @@ from xnq_dist.core.waiting import result
 from xnq_dist.graph.labels import ROLES
 from xnq_dist.graph.layout import load_labels, node_index
 from xnq_dist.readout.folds import plan_folds
-from xnq_dist.readout.logistic import fit_on_threads, row_losses
+from xnq_dist.readout.logistic import row_losses
 from xnq_dist.readout.objective import Rows
 from xnq_dist.readout.regularisation import climb, cross_fit, held_out
 from xnq_dist.readout.rows import join
@@ -90,9 +90,8 @@ def out_of_fold_log_loss(
     x: NDArray[Any], labels: Ints32, folds: Ints32, n_classes: int, threads: int = 1
 ) -> tuple[float, float]:
     """Lowest mean out-of-fold log-loss of `COSTS`, and its standard error."""
-    rows, count = Rows.of(x, labels, folds, n_classes), int(folds.max()) + 1
-    fit_all = partial(fit_on_threads, rows, threads=threads)
-    models = cross_fit(fit_all, COSTS, count, climb)
+    rows = [Rows.of(x, labels, folds, n_classes)] * (int(folds.max()) + 1)
+    models = cross_fit(rows, COSTS, climb, threads)
     losses = row_losses(held_out(rows, models), labels)
     return float(losses.mean()), float(losses.std(ddof=1) / np.sqrt(len(losses)))
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from xnq_dist.core.arrays import Floats, Ints32
 from xnq_dist.core.products import product
 from xnq_dist.readout.lbfgs import STACKED
-from xnq_dist.readout.logistic import FitJob, LinearModel, fit_on_threads, stacked
+from xnq_dist.readout.logistic import FitJob, LinearModel, fit_jobs, stacked
 from xnq_dist.readout.objective import ROUNDING, Rows
 from xnq_dist.readout.plus.variants import Variants
 from xnq_dist.readout.regularisation import cross_fit, search_from_middle
@@ -124,9 +123,9 @@ def fit_block(
 ) -> list[LinearModel]:
     """Choose one block's C, and fit its models of every variant; runs as one task."""
     rows = block_rows(x, labels, folds, weights, n_classes, columns)
-    fit_all = partial(fit_on_threads, rows, threads=threads)
-    single = cross_fit(fit_all, grid, variants.folds, search_from_middle)
+    each = [rows] * variants.folds
+    single = cross_fit(each, grid, search_from_middle, threads)
     # No start from a model of one hidden fold: it was fitted to the other fold.
     pairs = variants.hidden[variants.folds :]
-    others = fit_all([FitJob(hidden, single[0].strength) for hidden in pairs])
-    return [*single, *others]
+    jobs = [FitJob(rows, hidden, single[0].strength) for hidden in pairs]
+    return [*single, *fit_jobs(jobs, threads)]

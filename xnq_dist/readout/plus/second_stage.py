@@ -28,14 +28,11 @@ from scipy.special import log_softmax, softmax
 
 from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.blocks import one_blas_thread
-from xnq_dist.core.threads import map_threads
 from xnq_dist.readout.diagnostics import skill
 from xnq_dist.readout.lbfgs import STACKED
 from xnq_dist.readout.logistic import (
-    FitJob,
     LinearModel,
     decision,
-    fit_jobs,
     row_losses,
     stacked,
 )
@@ -47,7 +44,7 @@ from xnq_dist.readout.plus.trees import (
     boosted_logits,
     fit_trees,
 )
-from xnq_dist.readout.regularisation import cross_fit, search_from_middle
+from xnq_dist.readout.regularisation import cross_fit, held_out, search_from_middle
 from xnq_dist.reservoir.descriptors import HOPS, RAW
 
 __all__ = [
@@ -214,18 +211,14 @@ def fit_linear(
     threads: int = 1,
     columns: slice = slice(None),
     grid: Sequence[float] = GRID,
-) -> Sequence[LinearModel]:
-    """Choose C, and fit logistic regressions of columns of `z` without each fold."""
-    ready = [standardised(rows, k, columns) for k in range(rows.count)]
+) -> tuple[Sequence[LinearModel], Floats]:
+    """Choose C, and fit logistic regressions of columns of `z` without each fold.
 
-    def fit_one(job: FitJob) -> LinearModel:
-        (model,) = fit_jobs(ready[job.hidden[0]], [job])
-        return model
-
-    def fit_all(jobs: Sequence[FitJob]) -> list[LinearModel]:
-        return map_threads(fit_one, jobs, threads)
-
-    return cross_fit(fit_all, grid, rows.count, search_from_middle)
+    Returns these, and logits of the rows by the one without their fold.
+    """
+    ready = [standardised(rows, fold, columns) for fold in range(rows.count)]
+    models = cross_fit(ready, grid, search_from_middle, threads)
+    return models, held_out(ready, models)
 
 
 def conclude(
@@ -239,7 +232,7 @@ def conclude(
     `fits` are by kind, one for each fold; priors have the shape (K, C). Returns the
     second stage, held-out log-probabilities of the rows, and facts.
     """
-    linear = fit_linear(rows, threads)
+    linear, _ = fit_linear(rows, threads)
     trees = {kind: _truncated(folds) for kind, folds in fits.items()}
     names = ["prior", "logistic", *trees]
     names += ["scores"] if rows.provided else []
@@ -248,7 +241,7 @@ def conclude(
     alone = np.zeros((*priors.shape, 0)), np.zeros(priors.shape)
     if rows.provided:
         provided = slice(-rows.provided, None)
-        alone = stacked(fit_linear(rows, threads, provided, [1.0]))
+        alone = stacked(fit_linear(rows, threads, provided, [1.0])[0])
     equal = np.full(len(names), 1.0 / len(names))
     stage = SecondStage(*stacked(linear), priors, rows.blocks, equal, *alone, trees)
     parts = np.empty((len(names), len(rows.labels), rows.classes))
@@ -266,7 +259,7 @@ def conclude(
     }
     if rows.provided:
         C, others = linear[0].strength, slice(-rows.provided)
-        without = fit_linear(rows, threads, others, [C])
+        _, without = fit_linear(rows, threads, others, [C])
         facts["gain_of_scores"] = _gain(rows, parts[1], without)
     return replace(stage, weights=weights), pooled(parts, weights), facts
 
@@ -283,22 +276,14 @@ def _truncated(
     return dict(zip(BoostedTrees._fields, fields, strict=True))
 
 
-def _gain(
-    rows: SecondRows, logs: Floats, without: Sequence[LinearModel]
-) -> dict[str, float] | None:
+def _gain(rows: SecondRows, logs: Floats, before: Floats) -> dict[str, float] | None:
     """Reduction of the held-out log-loss by another model's scores, as `skill`.
 
-    `logs` are log-probabilities by the regressions of all columns; `without` are those
-    without the scores.
+    By held-out logits of the regressions with and without the scores.
     """
-    before = np.empty(len(rows.labels))
-    for fold, model in enumerate(without):
-        held = rows.folds == fold
-        z = np.ascontiguousarray(rows.z[held, fold, : -rows.provided])
-        before[held] = row_losses(decision(model, z), rows.labels[held])
-    losses = row_losses(logs, rows.labels), before
-    weights = rows.weights
-    return skill(*(each * weights / weights.mean() for each in losses))
+    losses = (row_losses(each, rows.labels) for each in (logs, before))
+    weights = rows.weights / rows.weights.mean()
+    return skill(*(each * weights for each in losses))
 
 
 def standardised(rows: SecondRows, fold: int, columns: slice = slice(None)) -> Rows:

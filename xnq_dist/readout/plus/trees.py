@@ -130,48 +130,31 @@ def fit_trees(
     hot, baseline = labels == np.arange(n_classes)[:, None], logs - logs.mean()
     if n_classes == 2:
         hot, baseline = hot[1:], logs[1:] - logs[:1]
-    columns, draws = binned(z, used), np.zeros(1, np.uint64)
+    codes, highest, bins = binned(z, held)
+    drawn, draws = math.ceil(shape.share * len(codes)), np.zeros(1, np.uint64)
     scores = np.tile(baseline[:, None], len(z))
     most = ROUNDS if n_classes < MANY else ROUNDS_OF_MANY
-    trees: list[tuple[NDArray[Any], ...]] = []
-    losses = [_loss(scores, labels, held)]
-    while len(losses) <= most:
+    size = most, len(scores), shape.leaves
+    value, cut = np.zeros(size), np.full(size, BINS - 1, np.uint8)
+    divided, feature = np.zeros((2, *size), np.int32)
+    places = np.flatnonzero(held)
+    losses = [_loss(scores, labels, places)]
+    for turn in range(most):
         shares = expit(scores) if len(scores) == 1 else softmax(scores, axis=0)
         slopes = (shares - hot) * weights
         curves = shares * (1.0 - shares) * weights
-        for each in zip(slopes, curves, scores, strict=True):
-            trees.append(_grow_tree(*columns, used, shape, draws, *each))
-        losses.append(_loss(scores, labels, held))
+        trees = value[turn], divided[turn], feature[turn], cut[turn]
+        for each in zip(slopes, curves, scores, *trees, strict=True):
+            grow(codes, bins, used, drawn, draws, *each)
+        losses.append(_loss(scores, labels, places))
         if len(losses) % STEP == 1 and np.argmin(losses) < len(losses) - STEP:
             break
-    fields = (np.stack(field) for field in zip(*trees, strict=True))
-    by_round = (each.reshape(-1, len(scores), shape.leaves) for each in fields)
-    return BoostedTrees(baseline, *by_round), np.array(losses)
+    model = BoostedTrees(baseline, value, divided, feature, highest[feature, cut])
+    return model.truncated(len(losses) - 1), np.array(losses)
 
 
-def _grow_tree(
-    codes: NDArray[np.uint8],
-    highest: Floats,
-    bins: Ints,
-    used: NDArray[np.uint32],
-    shape: Shape,
-    draws: NDArray[np.uint64],
-    slopes: Floats,
-    curves: Floats,
-    scores: Floats,
-) -> tuple[NDArray[Any], ...]:
-    """Grow one tree and add it to all `scores`; return its fields of `BoostedTrees`."""
-    value = np.zeros(shape.leaves)
-    divided, feature = np.zeros((2, shape.leaves), np.int32)
-    cut = np.full(shape.leaves, BINS - 1, np.int32)
-    drawn = math.ceil(shape.share * len(codes))
-    data = codes, bins, used, slopes, curves
-    grow(*data, drawn, draws, scores, value, divided, feature, cut)
-    return value, divided, feature, highest[feature, cut]
-
-
-def _loss(scores: Floats, labels: Ints32, held: Bools) -> float:
-    return float(row_losses(_logits(scores[:, held].T), labels[held]).sum())
+def _loss(scores: Floats, labels: Ints32, rows: Ints) -> float:
+    return float(row_losses(_logits(scores[:, rows].T), labels[rows]).sum())
 
 
 def _logits(scores: Floats) -> Floats:
@@ -207,24 +190,34 @@ def add_trees(
                 columns[at, lane] = z[first + lane, at]
         for turn in range(value.shape[0]):
             for each in range(value.shape[1]):
-                reached[:] = 0
-                for leaf in range(1, value.shape[2]):
-                    column = columns[feature[turn, each, leaf]]
-                    most, before = (
-                        threshold[turn, each, leaf],
-                        divided[turn, each, leaf],
-                    )
-                    for lane in range(LANES):
-                        moves = (reached[lane] == before) & (column[lane] > most)
-                        reached[lane] = leaf if moves else reached[lane]
+                tree = divided[turn, each], feature[turn, each], threshold[turn, each]
+                _reach(columns, *tree, reached)
                 for lane in range(count):
                     scores[first + lane, each] += value[turn, each, reached[lane]]
 
 
-def binned(
-    z: Floats, used: NDArray[np.uint32]
-) -> tuple[NDArray[np.uint8], Floats, Ints]:
-    """Sort each column into bins of about equally many of the rows `used`.
+@njit(cache=True, nogil=True, error_model="numpy")
+def _reach(
+    columns: NDArray[Any],
+    divided: Ints32,
+    feature: Ints32,
+    highest: NDArray[Any],
+    reached: NDArray[Any],
+) -> None:
+    """Find the leaf of each row of one tree; columns have the shape (D, rows).
+
+    `highest`: the value of each split above which rows are in the new leaf.
+    """
+    reached[:] = 0
+    for leaf in range(1, len(divided)):
+        column, limit, before = columns[feature[leaf]], highest[leaf], divided[leaf]
+        for row in range(len(reached)):
+            moves = (reached[row] == before) & (column[row] > limit)
+            reached[row] = leaf if moves else reached[row]
+
+
+def binned(z: Floats, held: Bools) -> tuple[NDArray[np.uint8], Floats, Ints]:
+    """Sort each column into bins of about equally many of the rows that are not held.
 
     Returns
     -------
@@ -237,10 +230,15 @@ def binned(
     counts = np.empty(width, np.int64)
     for at in range(width):
         column = np.ascontiguousarray(z[:, at])
-        ends = _ends(np.sort(column[used]))
-        codes[at] = np.searchsorted(ends, column)
+        # Bins are runs of sorted values; a search for each value takes longer.
+        order = np.argsort(column)
+        values = column[order]
+        ends = _ends(values[~held[order]])
+        stops = np.searchsorted(values, ends, "right")
+        sizes = np.diff(stops, prepend=0, append=rows)
+        codes[at, order] = np.repeat(np.arange(len(sizes)), sizes)
         highest[at, : len(ends)] = ends
-        counts[at] = len(ends) + 1
+        counts[at] = len(sizes)
     return codes, highest, counts
 
 
@@ -324,7 +322,8 @@ def _divide(
         rows[left] = aside[right] = row
         beyond = int(column[row] > limit)
         left, right = left + 1 - beyond, right + beyond
-    rows[left:] = aside[:right]
+    for row in range(right):  # assigning a slice takes seconds to compile
+        rows[left + row] = aside[row]
     return left
 
 
@@ -333,15 +332,15 @@ def grow(
     codes: NDArray[np.uint8],
     bins: Ints,
     used: NDArray[np.uint32],
-    slopes: Floats,
-    curves: Floats,
     drawn: int,
     state: NDArray[np.uint64],
+    slopes: Floats,
+    curves: Floats,
     scores: Floats,
     value: Floats,
     divided: Ints32,
     feature: Ints32,
-    cut: Ints32,
+    cut: NDArray[np.uint8],
 ) -> None:
     """Grow one tree of the rows `used`, and add its leaves to the `scores` of all rows.
 
@@ -349,12 +348,12 @@ def grow(
     ----------
     codes, bins
         Results of `binned`.
-    slopes, curves
-        First and second derivatives of the rows' losses by their scores, shape (n,).
     drawn
         Number of columns that each split looks at.
     state
         State of the random draws, shape (1,); it is moved on.
+    slopes, curves
+        First and second derivatives of the rows' losses by their scores, shape (n,).
     value, divided, feature, cut
         Fields of `BoostedTrees`, and the bin of each threshold, shape (L,); written,
         but for the last three of the first leaf and of leaves that do not grow.
@@ -390,19 +389,17 @@ def grow(
         if best[leaf, 0] <= 0:
             break
         divided[count], feature[count] = leaf, by[leaf]
-        cut[count] = np.int64(best[leaf, 1])
+        cut[count] = np.uint8(best[leaf, 1])
         of_leaf = rows[start[leaf] : stop[leaf]]
         middle = start[leaf] + _divide(codes[by[leaf]], cut[count], of_leaf, aside)
         start[count], stop[count], stop[leaf] = middle, stop[leaf], middle
-        sums[count] = sums[leaf] - best[leaf, 2:]
-        sums[leaf] = best[leaf, 2:]
+        for at in range(2):
+            sums[count, at] = sums[leaf, at] - best[leaf, 2 + at]
+            sums[leaf, at] = best[leaf, 2 + at]
         fresh, count = leaf, count + 1
-    reached = np.zeros(len(scores), np.uint8)
-    for leaf in range(1, count):
-        column, limit, before = codes[feature[leaf]], np.uint8(cut[leaf]), divided[leaf]
-        for row in range(len(reached)):
-            moves = (reached[row] == before) & (column[row] > limit)
-            reached[row] = leaf if moves else reached[row]
-    value[:count] = -RATE * sums[:count, 0] / (sums[:count, 1] + RIDGE)
+    reached = np.empty(len(scores), np.uint8)
+    _reach(codes, divided, feature, cut, reached)
+    for leaf in range(count):
+        value[leaf] = -RATE * sums[leaf, 0] / (sums[leaf, 1] + RIDGE)
     for row in range(len(reached)):
         scores[row] += value[reached[row]]
