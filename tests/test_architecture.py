@@ -87,15 +87,15 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 214_135,
-    "core": 28_500,
-    "graph": 42_825,
-    "reservoir": 18_815,
+    "all": 210_421,
+    "core": 26_768,
+    "graph": 42_453,
+    "reservoir": 18_724,
     "groups": 2_489,
-    "plan and needs": 6_230,
+    "plan and needs": 6_045,
     "pipeline and the modules next to it": 5_951,
-    "command line and flows": 8_190,
-    "monitor": 3_356,
+    "command line and flows": 8_189,
+    "monitor": 3_287,
     "evaluation": 25_908,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
