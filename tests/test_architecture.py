@@ -87,8 +87,8 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 210_421,
-    "core": 26_768,
+    "all": 210_429,
+    "core": 26_776,
     "graph": 42_453,
     "reservoir": 18_724,
     "groups": 2_489,

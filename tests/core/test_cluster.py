@@ -66,18 +66,21 @@ def test_dask_is_quiet_but_not_a_log_handler_that_the_program_shares_with_it(
     dask_logs = [logging.getLogger(f"distributed.{name}") for name in ("x", "client")]
     program = logging.getLogger("program")
     shared = [logging.getLogger("distributed"), dask_logs[1], program]
+    levels = [log.level for log in shared]
     settings = small_settings(f"cluster.kind={kind}", "cluster.workers=1").cluster
     try:
         for log in shared:
             log.addHandler(handler)
+            log.setLevel(logging.WARNING)  # another cluster may be open
         with cluster.open_cluster(settings):
             program.warning("the program's")
             for log in dask_logs:
                 log.error("hidden")
         dask_logs[0].error("Dask's")
     finally:
-        for log in shared:
+        for log, level in zip(shared, levels, strict=True):
             log.removeHandler(handler)
+            log.setLevel(level)
     assert lines.getvalue() == "the program's\nDask's\n"
 
 
