@@ -131,12 +131,11 @@ def sld_kernel(
     filled = np.empty(kept, np.int64)
     inverse = np.empty(tile)
     weights = np.empty(n_classes)
-    q = np.empty(n_classes)
     total = np.empty(n_classes)
     for s in range(offsets.shape[0] - 1):
         first, last = offsets[s], offsets[s + 1]
         count = (last - first + tile - 1) // tile
-        q[:] = prior
+        q = prior.copy()
         done = False
         steps = 0
         seen = 0
@@ -175,7 +174,9 @@ def sld_kernel(
             done = steps >= MIN_ITERATIONS and change / n_classes < tolerance
         if seen == 0:
             continue
-        prevalence[s] = q / q.sum()
+        mass = q.sum()
+        for y in range(n_classes):
+            prevalence[s, y] = q[y] / mass
         converged[s] = done
 
 

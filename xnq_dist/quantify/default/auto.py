@@ -152,14 +152,14 @@ def _mixed(parts: tuple[Estimates, Estimates], share: float, level: float) -> Es
     """
     plain, tilted = parts
     half = float(ndtri((1 + level) / 2))
-    sd = np.array([part.sd for part in parts], np.float64)
+    sd = np.array([part.sd for part in parts])
     mean = np.array([part.prevalence for part in parts])
     width = (mean + half * sd).max(axis=0) - (mean - half * sd).min(axis=0)
     return replace(
         plain,
         prevalence=(1 - share) * plain.prevalence + share * tilted.prevalence,
-        lower=np.array([part.lower for part in parts], np.float64).min(axis=0),
-        upper=np.array([part.upper for part in parts], np.float64).max(axis=0),
+        lower=np.array([part.lower for part in parts]).min(axis=0),
+        upper=np.array([part.upper for part in parts]).max(axis=0),
         sd=width / (2 * half),
         scenarios=parts,
     )

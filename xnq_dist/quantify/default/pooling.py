@@ -190,9 +190,11 @@ def _em(likelihood: Floats, weights: Floats) -> None:
                 row += share[k]
             for k in range(parts):
                 total[k] += share[k] / row
-        new = total / (size + PSEUDO)
-        change = np.abs(new - weights).max()
-        weights[:] = new
+        change = 0.0
+        for k in range(parts):
+            new = total[k] / (size + PSEUDO)
+            change = max(change, abs(new - weights[k]))
+            weights[k] = new
         if change < TOLERANCE:
             return
 
@@ -301,7 +303,8 @@ def _climb(
             if moved >= value - 1e-10 * (1.0 + abs(value)):
                 break
             step /= 2.0
-        b[:] = new
+        for y in range(n_classes):
+            b[y] = new[y]
         value, step, following = moved, following, step
     logs = 2.0 * np.log(np.diag(factor)) - np.log(ridge)
     return float(value - 0.5 * logs.sum())
@@ -309,23 +312,24 @@ def _climb(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _modes(
-    offsets: Ints, known: _Known, s: int, middles: Floats
-) -> tuple[Floats, Floats, Floats]:
-    """Each part's log marginal, mode and factor of the curvature there.
+    offsets: Ints, known: _Known, s: int, middles: Floats, found: Floats
+) -> tuple[Floats, Floats]:
+    """Each part's mode and factor of the curvature there, log marginals in `found`.
 
-    They are of community s; the shapes are (2 T,), (2 T, C) and (2 T, C, C).
+    They are of community s; the shapes are (2 T, C), (2 T, C, C) and (2 T,).
     """
     own = slice(offsets[s], offsets[s + 1])
     members = _Known(known.rows[own], known.labels[own], known.each[own])
     parts, n_classes = middles.shape[1] * len(SPREADS), middles.shape[2]
-    found, modes = np.empty(parts), np.empty((parts, n_classes))
+    modes = np.empty((parts, n_classes))
     factors = np.empty((parts, n_classes, n_classes))
     for k in range(parts):
         middle, at = middles[s, k // len(SPREADS)], k % len(SPREADS)
         # From the smallest spread on, each mode is close to the one before.
-        modes[k] = middle if at == 0 else modes[k - 1]
+        for y in range(n_classes):
+            modes[k, y] = middle[y] if at == 0 else modes[k - 1, y]
         found[k] = _climb(members, SPREADS[at], middle, modes[k], factors[k])
-    return found, modes, factors
+    return modes, factors
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -333,8 +337,7 @@ def _evidence(offsets: Ints, known: _Known, middles: Floats, found: Floats) -> N
     """Fill in the rows of `label_evidence`."""
     for s in range(len(offsets) - 1):
         if offsets[s] < offsets[s + 1]:
-            own = _modes(offsets, known, s, middles)[0]
-            found[s, : len(own)] = own
+            _modes(offsets, known, s, middles, found[s])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -354,20 +357,21 @@ def _predict(
 ) -> None:
     """Fill in the sums of `pooled_members`; `mean` becomes the sum of p."""
     for s in range(len(offsets) - 1):
-        share, modes, factors = _modes(offsets, known, s, middles)
-        share += logs[: len(share)]
+        share = np.full(len(logs), -np.inf)
+        modes, factors = _modes(offsets, known, s, middles, share)
+        share += logs
         share = np.exp(share - share.max())
         share /= share.sum()
-        sums = np.empty(modes.shape)
+        sums = np.zeros(modes.shape)
         inside = members[of_members[s] : of_members[s + 1]]
         parts = np.flatnonzero(share >= NEGLIGIBLE)
         for k in parts:
             moved = np.exp(modes[k]) * tilts
-            sums[k], products = _member_sums(
-                inside, unlabelled, posteriors, prior, moved
+            products = _member_sums(
+                inside, unlabelled, posteriors, prior, moved, sums[k]
             )
-            mean[s] += share[k] * sums[k]
             for y in range(len(products)):
+                mean[s, y] += share[k] * sums[k, y]
                 step = products[y].copy()
                 _solve(factors[k], step)
                 part = products[y, y]
@@ -375,7 +379,8 @@ def _predict(
                     part += products[y, z] * step[z]
                 variance[s, y] += share[k] * part
         for k in parts:
-            variance[s] += share[k] * (sums[k] - mean[s]) ** 2
+            for y in range(sums.shape[1]):
+                variance[s, y] += share[k] * (sums[k, y] - mean[s, y]) ** 2
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -385,10 +390,14 @@ def _member_sums(
     posteriors: Floats32,
     prior: Floats,
     factors: Floats,
-) -> tuple[Floats, Floats]:
-    """Sums of p, and of ``diag(p) - p p'``, over a community's unlabelled members."""
+    sums: Floats,
+) -> Floats:
+    """Sums of ``diag(p) - p p'`` over a community's unlabelled members.
+
+    Those of p are added to `sums`.
+    """
     n_classes = len(factors)
-    p, sums = np.empty(n_classes), np.zeros(n_classes)
+    p = np.empty(n_classes)
     products = np.zeros((n_classes, n_classes))
     for v in members:
         if not unlabelled[v]:
@@ -401,4 +410,4 @@ def _member_sums(
                 products[y, z] -= p[y] * p[z]
     for y in range(n_classes):
         products[y, y] += sums[y]
-    return sums, products
+    return products
