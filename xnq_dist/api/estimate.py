@@ -60,7 +60,8 @@ def estimate_prevalence(
         node, NaN where there is none, or names of columns of the node table.
     out
         Run directory that stays. A later call with the same `out` repeats only what
-        changed. None: a temporary one, which is deleted together with the result.
+        changed. A label plan reads the memberships again: for one, give their path.
+        None: a temporary directory, which is deleted together with the result.
     progress
         Called with (what, done, total).
     overwrite
