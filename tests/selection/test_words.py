@@ -38,7 +38,7 @@ def test_verdict_none_reports_what_may_be_undetected_and_what_to_do():
     assert "14.8 % (13.0-17.0 %) if the labels are a random sample" in text
     assert "17.0 % (9.0-31.0 %) if they were chosen by class (95 % intervals)" in text
     assert "weights 0.8 and 0.2, 15.3 % (9.0-31.0 %)" in text
-    assert "labels.drawn = random: the interval of the complete graph narrows" in text
+    assert "labels.drawn = random: the interval for all nodes narrows" in text
     assert "from 22.0 to 4.0 points" in text
 
 

@@ -83,8 +83,8 @@ def _reach(labels: Mapping[str, Any], last: Mapping[str, Any]) -> str:
     factor = last["detectable"]
     if factor is None or factor > 100:
         return (
-            "These labels and posteriors are too weak to show even a strong choice by "
-            "class."
+            "These labels and estimated probabilities are too weak to show even a "
+            "strong choice by class."
         )
     times = f"{factor:.2g}" if factor >= 1.1 else f"{max(factor, 1.001):.3f}"
     return (
@@ -99,12 +99,12 @@ def _answers(labels: Mapping[str, Any], last: Mapping[str, Any], level: float) -
         return ""
     if labels.get("prior"):
         return (
-            f"Class {last['class']} in the complete graph: labels.prior sets "
-            f"{100 * tilted[0]:.1f} %, and all estimates add up to it. Labels and "
-            f"posteriors alone give {_share(plain)}."
+            f"Class {last['class']} among all nodes: labels.prior sets "
+            f"{100 * tilted[0]:.1f} %, and all estimates add up to it. Without it "
+            f"they give {_share(plain)}."
         )
     text = (
-        f"Class {last['class']} in the complete graph: {_share(plain)} if the labels "
+        f"Class {last['class']} among all nodes: {_share(plain)} if the labels "
         f"are a random sample, {_share(tilted)} if they were chosen by class "
         f"({100 * level:g} % intervals)"
     )
@@ -142,7 +142,7 @@ def _advice(labels: Mapping[str, Any], last: Mapping[str, Any]) -> str:
                 "Labels from few places can look like that without a choice by class."
             )
         return (
-            f"{first} If the shares of the classes in the complete graph are known, "
+            f"{first} If the shares of the classes among all nodes are known, "
             "set labels.prior, which makes intervals narrower."
         )
     if drawn == "by_class":
@@ -154,7 +154,7 @@ def _advice(labels: Mapping[str, Any], last: Mapping[str, Any]) -> str:
     if verdict == "none":
         text = (
             "If you know that the labels are a random sample, set labels.drawn = "
-            "random: the interval of the complete graph narrows from "
+            "random: the interval for all nodes narrows from "
             f"{100 * (answer[2] - answer[1]):.1f} to "
             f"{100 * (plain[2] - plain[1]):.1f} points. "
         )
