@@ -58,7 +58,7 @@ def test_workers_stay_known_while_the_client_refreshes_itself(
 
 
 @pytest.mark.parametrize("kind", ["auto", "local"])
-def test_dask_is_quiet_but_not_a_log_handler_that_the_program_shares_with_it(
+def test_a_log_handler_shared_with_dask_works_while_a_cluster_is_open(
     kind: str,
 ) -> None:
     lines = io.StringIO()

@@ -66,7 +66,7 @@ def sweep_scratch(where: str | Path | None = None) -> None:
 def sweep_run(folder: Folder) -> None:
     """Remove what a killed run was writing in a run directory, whose lock is held.
 
-    Temporary folders that all workers see, and files beside the stages' folders: what
+    Temporary folders that all workers see, and files next to the stages' folders: what
     is in those goes with them. A heartbeat of the lock that is removed meanwhile is
     written again.
     """
