@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import TypeVar
 
 from xnq_dist.core.limits import processors
@@ -16,6 +17,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+@cache  # reading the limits takes longer than the work on a batch of rows
 def threads_here() -> int:
     """The processors that this process may use, at most `MAX_THREADS`."""
     return min(processors(), MAX_THREADS)

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import minimize
-from scipy.special import log_expit, log_softmax, logsumexp, softmax
+from scipy.special import log_expit, logsumexp, softmax
 
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints32
-from xnq_dist.readout.logistic import fit
+from xnq_dist.readout.logistic import fit, log_shares
 
 __all__ = ["FLOOR", "KINDS", "Calibration", "fit_calibration"]
 
@@ -119,7 +119,7 @@ def _fit_scaling(
     """
     classes, rows = logits.shape[1], float(each.sum())
     each = each / rows
-    log_p = log_softmax(logits, axis=1)
+    log_p = log_shares(logits)
     centred = log_p - log_p.mean(axis=1, keepdims=True)
     # Logits are scaled to size 1: with saturated ones the problem is ill-conditioned.
     size = float(np.sqrt(np.mean(centred**2))) or 1.0
@@ -132,7 +132,7 @@ def _fit_scaling(
 
     def objective(point: Floats) -> tuple[float, Floats]:
         inverse, bias = point[0] / size, point[1:]
-        log_q = log_softmax(scaled * point[0] + bias, axis=1)
+        log_q = log_shares(scaled * point[0] + bias)
         q = np.exp(log_q)
         loss = -float(each @ log_q[taken])
         loss += (SLOPE_PRIOR + prior) / rows * (inverse - np.log(inverse) - 1)

@@ -48,6 +48,7 @@ __all__ = [
     "decision",
     "fit",
     "fit_jobs",
+    "log_shares",
     "row_losses",
     "stacked",
     "warn_of_unconverged",
@@ -267,5 +268,11 @@ def decision(model: LinearModel, x: NDArray[Any]) -> Floats:
 
 def row_losses(logits: Floats, labels: Ints32) -> Floats:
     """Log-loss of each row, -log p(label), shape (n,)."""
-    chosen = log_softmax(logits, axis=1)[np.arange(len(labels)), labels]
+    chosen = log_shares(logits)[np.arange(len(labels)), labels]
     return np.asarray(-chosen, np.float64)
+
+
+def log_shares(logits: Floats) -> Floats:
+    """Log-softmax of each row; along the few columns, SciPy's takes twice the time."""
+    found = log_softmax(np.ascontiguousarray(logits.T), axis=0)
+    return np.ascontiguousarray(found.T)

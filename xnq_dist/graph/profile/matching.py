@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pyarrow.types as pt
 
 from xnq_dist.core.arrays import Bools, Ints32, Words
 from xnq_dist.core.settings import ColumnSettings, Settings
+from xnq_dist.core.threads import map_threads
 from xnq_dist.graph.digesting import words_of
 from xnq_dist.graph.edges import weights_of
 from xnq_dist.graph.ids import NodeIds
@@ -129,7 +131,8 @@ class MatchObserver:
         if self._heaviest is not None:
             heaviest = float(weights_of(batch, self._named).max(initial=0.0))
             self._heaviest = max(self._heaviest, heaviest)
-        index = np.stack([self._nodes.find(batch, n, "drop") for n in self._ends])
+        find = partial(self._nodes.find, batch, unknown="drop")
+        index = np.stack(map_threads(find, self._ends, 2))
         known = (index >= 0).all(axis=0)
         self._matched += int(np.count_nonzero(known))
         if self._unknown is None and not known.all():

@@ -57,12 +57,12 @@ class FirstStage:
         for at, columns in enumerate(columns_of(self.blocks)):
             weights = self.coef[:, :, columns].reshape(count * classes, -1).T
             logits = product(x[:, columns], weights).reshape(len(x), count, classes)
-            log_shares(logits, self.intercept[:, at], logs[:, :, at])
+            shifted_log_shares(logits, self.intercept[:, at], logs[:, :, at])
         return logs
 
 
 @njit(cache=True, nogil=True)
-def log_shares(logits: Floats, shifts: Floats, out: Floats) -> None:
+def shifted_log_shares(logits: Floats, shifts: Floats, out: Floats) -> None:
     """Log-probabilities, (n, V, C), of ``logits + shifts``."""
     for row in range(len(logits)):
         for v in range(len(shifts)):

@@ -10,8 +10,7 @@ exchange.
 Every node has F float32 features (`feature_count`) with each of the K folds hidden;
 labelled rows that models are fitted to have them with their own fold hidden, too. The
 scores of another model (`columns.scores`) follow, the same in every variant. They are
-in files, one per partition, so no process holds all of them. Several cross-fits
-have columns next to each other, and share one pass over the embeddings.
+in files, one per partition, so no process holds all of them.
 """
 
 from __future__ import annotations

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_softmax
 
 from xnq_dist.core.arrays import Floats, Floats32, Ints
 from xnq_dist.core.store import Attempt, FileRecord, Stage
 from xnq_dist.readout.calibration import Calibration
+from xnq_dist.readout.logistic import log_shares
 from xnq_dist.readout.plus.first_stage import FirstStage
 from xnq_dist.readout.plus.label_features import read_features
 from xnq_dist.readout.plus.second_stage import (
@@ -67,7 +67,7 @@ class SavedPlus:
         # np.isin would sort all labelled nodes for each block of rows.
         at, after = (np.searchsorted(self.index, index, s) for s in ("left", "right"))
         unlabelled = at == after
-        columns = used_by_trees(self.second.blocks)
+        embedded = x[:, used_by_trees(self.second.blocks)]
         own = np.empty((len(x), scores.shape[3]))
         mean = np.zeros_like(own)
         for fold in range(count):
@@ -75,11 +75,10 @@ class SavedPlus:
             rows = np.flatnonzero(in_fold | unlabelled)
             first = scores[rows, fold]
             z = second_rows(first, features[rows, fold])
-            embedded = x[rows[:, None], columns]
-            logs = self.second.scores(first, z, embedded, fold)
+            logs = self.second.scores(first, z, embedded[rows], fold)
             own[in_fold] = logs[in_fold[rows]]
             mean[rows] += logs
-        mean = log_softmax(mean / count, axis=1)
+        mean = log_shares(mean / count)
         return own, np.where(unlabelled[:, None], mean, own)
 
 

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from scipy.special import log_softmax, softmax
+from scipy.special import softmax
 
 from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.blocks import one_blas_thread
@@ -33,6 +33,7 @@ from xnq_dist.readout.lbfgs import STACKED
 from xnq_dist.readout.logistic import (
     LinearModel,
     decision,
+    log_shares,
     row_losses,
     stacked,
 )
@@ -179,16 +180,16 @@ class SecondStage:
         linear = LinearModel(self.coef[fold], self.intercept[fold])
         logs = [
             np.tile(np.log(self.priors[fold]), (len(z), 1)),
-            log_softmax(decision(linear, z), axis=1),
+            log_shares(decision(linear, z)),
         ]
         for kind, trees in self.trees.items():
             of_fold = BoostedTrees(**{name: each[fold] for name, each in trees.items()})
             inputs = tree_inputs(self.blocks, kind, z, x)
-            logs.append(log_softmax(boosted_logits(of_fold, inputs), axis=1))
+            logs.append(log_shares(boosted_logits(of_fold, inputs)))
         if provided := self.scores_coef.shape[2]:
             alone = LinearModel(self.scores_coef[fold], self.scores_intercept[fold])
             columns = np.ascontiguousarray(z[:, -provided:])
-            logs.append(log_softmax(decision(alone, columns), axis=1))
+            logs.append(log_shares(decision(alone, columns)))
         if len(self.weights) > len(logs):
             logs += [scores[:, block] for block in range(scores.shape[1])]
         return logs
@@ -304,7 +305,7 @@ def pooled(scores: Iterable[Floats], weights: Floats) -> Floats:
     total: Any = 0.0
     for weight, values in zip(weights.tolist(), scores, strict=True):
         total = total + weight * values
-    return np.asarray(log_softmax(total, axis=1), np.float64)
+    return log_shares(total)
 
 
 def pool_weights(logs: Floats, labels: Ints32, each: Floats) -> Floats:
