@@ -27,6 +27,7 @@ def dask_setup(_worker: Any) -> None:
     delay_end()
     pa.array(np.zeros(1))
     rows, places = np.zeros((0, 1, 1)), np.zeros((0, 1, 1), np.int32)
-    add_trees(rows[:, 0], rows, places, places, rows, rows[:, 0])
+    inputs = rows.astype(np.float32)
+    add_trees(inputs[:, 0], rows, places, places, inputs, rows[:, 0])
     # Imports stay until the end; collections need not look at them.
     gc.freeze()

@@ -22,7 +22,7 @@ from xnq_dist.readout.logistic import fit
 from xnq_dist.readout.plus.first_stage import block_rows
 from xnq_dist.readout.plus.learning import scaled_weights
 from xnq_dist.readout.plus.second_stage import pool_weights
-from xnq_dist.readout.plus.trees import Shape, boosted_logits, fit_trees
+from xnq_dist.readout.plus.trees import Shape, binned, boosted_logits, fit_trees
 from xnq_dist.readout.plus.variants import Variants, class_priors
 from xnq_dist.readout.regularisation import cross_fit
 
@@ -91,8 +91,9 @@ def test_weights_act_in_pool_first_stage_trees_and_priors():
     assert losses[0] / WEIGHTS.sum() != losses[2] / N
     shape = Shape(leaves=4, share=1.0)
     none = np.zeros(N, bool)
-    heavy, _ = fit_trees(x, y, np.where(y == 1, 5.0, 1.0), 2, shape, none)
-    light, _ = fit_trees(x, y, ONES[:N], 2, shape, none)
+    bins = binned(x)
+    heavy, _ = fit_trees(bins, y, np.where(y == 1, 5.0, 1.0), 2, shape, none)
+    light, _ = fit_trees(bins, y, ONES[:N], 2, shape, none)
     raised = boosted_logits(heavy, x)[:, 1] - boosted_logits(light, x)[:, 1]
     assert raised.mean() > 0.5
     np.testing.assert_allclose(

@@ -16,6 +16,7 @@ from xnq_dist.readout.plus.trees import (
     ROUNDS,
     STEP,
     Shape,
+    binned,
     boosted_logits,
     fit_trees,
 )
@@ -41,7 +42,7 @@ def every(monkeypatch, rounds=ROUNDS):
     def fit(z, labels, classes, shape, weights=None):
         weights = np.ones(len(labels)) if weights is None else weights
         held = np.zeros(len(labels), bool)
-        return fit_trees(z, labels, weights, classes, shape, held)[0]
+        return fit_trees(binned(z), labels, weights, classes, shape, held)[0]
 
     return fit
 
@@ -127,9 +128,11 @@ def test_trees_that_end_early_are_the_first_of_those_that_do_not(
     z += noise * np.random.default_rng(5).standard_normal(z.shape)
     held = np.arange(900) >= 600
     weights = np.linspace(0.5, 2.0, 900) if weighted else np.ones(900)
-    found, losses = fit_trees(z, labels, weights, classes, SHAPE, held)
-    train = z[~held], labels[~held], classes, SHAPE
-    complete = every(monkeypatch)(*train, weights[:600])
+    bins = binned(z)
+    found, losses = fit_trees(bins, labels, weights, classes, SHAPE, held)
+    monkeypatch.setattr(module, "STEP", ROUNDS)
+    train = bins._replace(codes=bins.codes[:, ~held]), labels[~held], weights[~held]
+    complete, _ = fit_trees(*train, classes, SHAPE, np.zeros(600, bool))
     assert len(complete.value) == ROUNDS
     cuts = [complete.truncated(turns) for turns in range(ROUNDS + 1)]
     expected = [
@@ -146,5 +149,5 @@ def test_trees_that_end_early_are_the_first_of_those_that_do_not(
 def test_a_fold_without_rows_gets_trees_of_one_step():
     z, labels = rows(2)
     held = np.zeros(len(labels), bool)
-    trees, _ = fit_trees(z, labels, np.ones(len(labels)), 2, SHAPE, held)
+    trees, _ = fit_trees(binned(z), labels, np.ones(len(labels)), 2, SHAPE, held)
     assert len(trees.value) == STEP

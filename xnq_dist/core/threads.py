@@ -34,7 +34,7 @@ def map_threads(
     After an error no further call starts. `threads`: maximum number; None:
     `threads_here`. `progress` is called with the numbers of results and of items.
     """
-    count = min(threads_here() if threads is None else threads, len(items))
+    count = min(threads or threads_here(), len(items))
     found: list[R] = []
     with ThreadPoolExecutor(max(count, 1)) as pool:
         # Without the pool, errors show the complete stack.

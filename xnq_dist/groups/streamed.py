@@ -115,7 +115,7 @@ def communities(
         return label
     if pairs <= (QUICK_EDGES if quick else memory // LEIDEN_PAIR):
         log.info("Leiden on %d nodes and %d edges", n, pairs)
-        return _leiden(level, resolution, seed)
+        return _leiden(level, resolution, seed, quick)
     penalty = resolution / total
     end = QUICK_MOVED if quick else MOVED_AT_END
     _pass_over(level, label, penalty, total * MAX_SHARE, end, seed + depth)
@@ -166,7 +166,7 @@ def contract(level: Level, label: Ints32, folder: Path, memory: int) -> Level:
     return Level(csr, strength)
 
 
-def _leiden(level: Level, resolution: float, seed: int) -> Ints32:
+def _leiden(level: Level, resolution: float, seed: int, quick: bool) -> Ints32:
     """Leiden's communities of a graph that fits in memory."""
     from scipy import sparse
 
@@ -174,7 +174,8 @@ def _leiden(level: Level, resolution: float, seed: int) -> Ints32:
     values = weights if len(weights) else np.ones(len(indices))
     n = len(level.strength)
     edges = sparse.csr_array((values, indices, level.csr.indptr), shape=(n, n))
-    return optimise(edges, level.strength, resolution, seed).astype(np.int32)
+    strength = level.strength
+    return optimise(edges, strength, resolution, seed, quick).astype(np.int32)
 
 
 def _undirected(stage: Stage, graph: Manifest, folder: Path, memory: int) -> Level:

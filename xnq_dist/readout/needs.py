@@ -68,14 +68,14 @@ def _plus_memory(size: RunSize, settings: Settings) -> int:
     around = around * _label_width(size, settings) + moves.owned * features
     width = len(blocks) * (size.classes - 1) + features
     trees = [len(tree_columns(blocks, kind)) for kind in KINDS]
-    second = nodes * (8 * folds * width + 4 * max(trees))
+    second = 4 * nodes * (folds * width + max(trees))
     phases = (
         # Rows of all partitions, joined; later rows that are sent to other workers.
         held + rows,
         held + 4 * around + 8 * moves.edges,
         held + second + 2 * 4 * nodes * folds * features,
-        # Inputs of trees in float64, twice while they are put together.
-        second + 2 * 8 * threads * nodes * (width + max(trees)),
+        # Bins of the inputs of trees, and twice while they are put together.
+        second + nodes * (max(trees) + 2 * threads * (width + max(trees))),
         4 * moves.largest * folds * features,
     )
     return (BATCHES + threads) * min(moves.largest, BATCH) * row + max(phases)

@@ -191,7 +191,8 @@ def _second_rows(
     features = join(fitted, at)
     places = around.variants.places()[folds]
     n, classes, blocks = len(x), first.coef.shape[1], first.blocks
-    z = np.empty((n, count, len(blocks) * (classes - 1) + features.shape[2]))
+    width = len(blocks) * (classes - 1) + features.shape[2]
+    z = np.empty((n, count, width), np.float32)
     out_of_fold = np.empty((n, len(blocks), classes))
     for begin in range(0, n, BLOCK):
         block = slice(begin, begin + BLOCK)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import softmax
 
-from xnq_dist.core.arrays import Floats, Ints, Ints32
+from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
 from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.readout.diagnostics import skill
 from xnq_dist.readout.lbfgs import STACKED
@@ -40,8 +41,10 @@ from xnq_dist.readout.logistic import (
 from xnq_dist.readout.objective import Rows
 from xnq_dist.readout.plus.first_stage import columns_of
 from xnq_dist.readout.plus.trees import (
+    Bins,
     BoostedTrees,
     Shape,
+    binned,
     boosted_logits,
     fit_trees,
 )
@@ -86,7 +89,7 @@ class SecondRows:
     """Class codes, shape (n,)."""
     folds: Ints32
     """Shape (n,)."""
-    z: Floats
+    z: Floats32
     """`second_rows` with each fold and the row's own hidden, shape (n, K, D)."""
     x: NDArray[Any]
     """The columns `used_by_trees` of the embedding, shape (n, columns)."""
@@ -99,6 +102,11 @@ class SecondRows:
     """Weights of the labels, shape (n,)."""
     provided: int = 0
     """Number of the last columns of `z` that are scores of another model."""
+
+    @cached_property
+    def bins(self) -> Bins:
+        """Bins of `x`, the same for all folds and kinds of trees."""
+        return binned(self.x)
 
     @property
     def count(self) -> int:
@@ -126,18 +134,20 @@ def tree_columns(blocks: Sequence[int], kind: str) -> Ints:
     return np.array(used, np.int64)
 
 
-def tree_inputs(blocks: Sequence[int], kind: str, z: Floats, x: NDArray[Any]) -> Floats:
+def tree_inputs(
+    blocks: Sequence[int], kind: str, z: Floats32, x: NDArray[Any]
+) -> Floats32:
     """Inputs of trees of a kind, from rows of `SecondRows.z` and `SecondRows.x`."""
     embedded = x[:, : len(tree_columns(blocks, kind))]
-    return np.concatenate([z, embedded], axis=1, dtype=np.float64)
+    return np.concatenate([z, embedded], axis=1, dtype=np.float32)
 
 
 def used_by_trees(blocks: Sequence[int]) -> Ints:
     """Columns of the embedding that trees use; those of each kind come first."""
-    return max((tree_columns(blocks, kind) for kind in KINDS), key=len)
+    return tree_columns(blocks, "trees with spectrum")
 
 
-def second_rows(scores: Floats, features: NDArray[Any]) -> Floats:
+def second_rows(scores: Floats, features: Floats32) -> Floats32:
     """Inputs of the second stage: log-odds to the first class, and label features.
 
     `scores` are log-probabilities by the blocks of the first stage, (n, B, C),
@@ -145,7 +155,7 @@ def second_rows(scores: Floats, features: NDArray[Any]) -> Floats:
     """
     rows, blocks, classes = scores.shape
     odds = (scores[:, :, 1:] - scores[:, :, :1]).reshape(rows, blocks * (classes - 1))
-    return np.concatenate([odds, features.astype(np.float64)], axis=1)
+    return np.concatenate([odds, features], axis=1, dtype=np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +180,7 @@ class SecondStage:
     """Fields of `BoostedTrees` by kind, with a first axis for the folds."""
 
     def components(
-        self, scores: Floats, z: Floats, x: NDArray[Any], fold: int
+        self, scores: Floats, z: Floats32, x: NDArray[Any], fold: int
     ) -> list[Floats]:
         """Return log-probabilities of one fold's rows by each model of the pool.
 
@@ -194,17 +204,18 @@ class SecondStage:
             logs += [scores[:, block] for block in range(scores.shape[1])]
         return logs
 
-    def scores(self, scores: Floats, z: Floats, x: NDArray[Any], fold: int) -> Floats:
+    def scores(self, scores: Floats, z: Floats32, x: NDArray[Any], fold: int) -> Floats:
         """Return log-probabilities of the pool; parameters are as for `components`."""
         return pooled(self.components(scores, z, x, fold), self.weights)
 
 
 def fit_kind(rows: SecondRows, kind: str, fold: int) -> tuple[BoostedTrees, Floats]:
     """Fit trees of one kind to the rows of the other folds; run as one task."""
-    inputs = tree_inputs(rows.blocks, kind, rows.z[:, fold], rows.x)
-    held = rows.folds == fold
+    own, used = binned(rows.z[:, fold]), len(tree_columns(rows.blocks, kind))
+    pairs: Any = zip(own, rows.bins, strict=True)
+    bins = Bins(*(np.concatenate([one, more[:used]]) for one, more in pairs))
     known = rows.labels, rows.weights, rows.classes
-    return fit_trees(inputs, *known, KINDS[kind], held)
+    return fit_trees(bins, *known, KINDS[kind], rows.folds == fold)
 
 
 def fit_linear(
@@ -293,7 +304,9 @@ def standardised(rows: SecondRows, fold: int, columns: slice = slice(None)) -> R
     `columns`: the columns of `z` that are used.
     """
     z, used = rows.z[:, fold, columns], rows.folds != fold
-    spread = z[used].std(axis=0) if used.any() else np.ones(z.shape[1])
+    spread = np.ones(z.shape[1])
+    if used.any():
+        spread = z[used].std(axis=0, dtype=np.float64)
     spread[spread < 1e-9] = 1.0  # constant columns
     fields = z, rows.labels, rows.folds, rows.classes, rows.weights
     smooth = Rows.of(*fields, smooth=True)

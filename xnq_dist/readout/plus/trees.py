@@ -25,7 +25,7 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
-from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
 from xnq_dist.core.random_bits import GAMMA, mix
 from xnq_dist.core.simd import add_to_row
 from xnq_dist.readout.logistic import row_losses
@@ -35,6 +35,7 @@ __all__ = [
     "LEAST",
     "RATE",
     "RIDGE",
+    "Bins",
     "BoostedTrees",
     "Shape",
     "add_trees",
@@ -60,7 +61,7 @@ TOGETHER = 3
 core's level-1 cache."""
 RATE = 0.1
 """Learning rate."""
-LANES = 64
+LANES = 256
 """Rows that a split is applied to at a time."""
 _HALF = np.uint64(32)
 
@@ -80,7 +81,7 @@ class BoostedTrees(NamedTuple):
     first leaf."""
     feature: Ints32
     """Feature of this split."""
-    threshold: Floats
+    threshold: Floats32
     """Rows with a feature above this are in the new leaf; infinity for leaves that a
     tree does not have."""
 
@@ -88,6 +89,17 @@ class BoostedTrees(NamedTuple):
         """Return the model after its first `turns` rounds."""
         by_round: Any = (each[:turns] for each in self[1:])
         return BoostedTrees(self.baseline, *by_round)
+
+
+class Bins(NamedTuple):
+    """Columns of which each value is in one of at most `BINS` bins."""
+
+    codes: NDArray[np.uint8]
+    """The bin of each value, shape (D, n)."""
+    highest: Floats32
+    """The highest value of each bin but the last, then infinity, shape (D, `BINS`)."""
+    counts: Ints
+    """Number of bins of each column, shape (D,)."""
 
 
 class Shape(NamedTuple):
@@ -100,7 +112,7 @@ class Shape(NamedTuple):
 
 
 def fit_trees(
-    z: Floats,
+    bins: Bins,
     labels: Ints32,
     weights: Floats,
     n_classes: int,
@@ -116,23 +128,16 @@ def fit_trees(
     -------
     The trees, and the summed log-loss of held rows after each round, shape (T + 1,).
     """
-    absent = np.setdiff1d(np.arange(n_classes, dtype=labels.dtype), labels[~held])
-    if len(absent):
-        # One median row of each absent class, so that no class has probability 0.
-        middle = np.median(z[~held], axis=0)
-        z = np.concatenate([z, np.tile(middle, (len(absent), 1))])
-        labels = np.append(labels, absent)
-        weights = np.append(weights, np.ones(len(absent)))
-        held = np.append(held, np.zeros(len(absent), bool))
+    codes, highest, counts = bins
     used = np.flatnonzero(~held).astype(np.uint32)
-    counts = np.bincount(labels[used], weights[used], n_classes)
-    logs = np.log(counts / weights[used].sum())
+    shares = np.bincount(labels[used], weights[used], n_classes)
+    # An absent class counts as one row, so that its probability is not 0.
+    logs = np.log(np.where(shares > 0, shares, 1.0) / weights[used].sum())
     hot, baseline = labels == np.arange(n_classes)[:, None], logs - logs.mean()
     if n_classes == 2:
         hot, baseline = hot[1:], logs[1:] - logs[:1]
-    codes, highest, bins = binned(z, held)
     drawn, draws = math.ceil(shape.share * len(codes)), np.zeros(1, np.uint64)
-    scores = np.tile(baseline[:, None], len(z))
+    scores = np.tile(baseline[:, None], len(labels))
     most = ROUNDS if n_classes < MANY else ROUNDS_OF_MANY
     size = most, len(scores), shape.leaves
     value, cut = np.zeros(size), np.full(size, BINS - 1, np.uint8)
@@ -145,7 +150,7 @@ def fit_trees(
         curves = shares * (1.0 - shares) * weights
         trees = value[turn], divided[turn], feature[turn], cut[turn]
         for each in zip(slopes, curves, scores, *trees, strict=True):
-            grow(codes, bins, used, drawn, draws, *each)
+            grow(codes, counts, used, drawn, draws, *each)
         losses.append(_loss(scores, labels, places))
         if len(losses) % STEP == 1 and np.argmin(losses) < len(losses) - STEP:
             break
@@ -167,22 +172,22 @@ def _logits(scores: Floats) -> Floats:
 def boosted_logits(model: BoostedTrees, z: NDArray[Any]) -> Floats:
     """Logits of rows, shape (n, C); with two classes the first is 0."""
     scores = np.tile(model.baseline, (len(z), 1))
-    add_trees(np.ascontiguousarray(z, dtype=np.float64), *model[1:], scores)
+    add_trees(np.ascontiguousarray(z, dtype=np.float32), *model[1:], scores)
     return _logits(scores)
 
 
 @njit(cache=True, nogil=True)
 def add_trees(
-    z: Floats,
+    z: Floats32,
     value: Floats,
     divided: Ints32,
     feature: Ints32,
-    threshold: Floats,
+    threshold: Floats32,
     scores: Floats,
 ) -> None:
     """Add every tree's leaf to `scores`, shape (rows, S), trees in order."""
     rows, width = z.shape
-    columns, reached = np.zeros((width, LANES)), np.empty(LANES, np.int64)
+    columns, reached = np.zeros((width, LANES), np.float32), np.empty(LANES, np.int32)
     for first in range(0, rows, LANES):
         count = min(LANES, rows - first)
         for at in range(width):
@@ -216,39 +221,36 @@ def _reach(
             reached[row] = leaf if moves else reached[row]
 
 
-def binned(z: Floats, held: Bools) -> tuple[NDArray[np.uint8], Floats, Ints]:
-    """Sort each column into bins of about equally many of the rows that are not held.
-
-    Returns
-    -------
-    The bin of each value, shape (D, n); the highest value of each bin but the last,
-    then infinity, shape (D, `BINS`); and the number of bins of each column.
-    """
+def binned(z: NDArray[Any]) -> Bins:
+    """Sort each column, (n, D), into bins of about equally many rows."""
     rows, width = z.shape
     codes = np.empty((width, rows), np.uint8)
-    highest = np.full((width, BINS), np.inf)
+    highest = np.full((width, BINS), np.inf, np.float32)
     counts = np.empty(width, np.int64)
     for at in range(width):
-        column = np.ascontiguousarray(z[:, at])
+        column = z[:, at].astype(np.float32)
         # Bins are runs of sorted values; a search for each value takes longer.
         order = np.argsort(column)
         values = column[order]
-        ends = _ends(values[~held[order]])
+        ends = _ends(values)
         stops = np.searchsorted(values, ends, "right")
         sizes = np.diff(stops, prepend=0, append=rows)
         codes[at, order] = np.repeat(np.arange(len(sizes)), sizes)
         highest[at, : len(ends)] = ends
         counts[at] = len(sizes)
-    return codes, highest, counts
+    return Bins(codes, highest, counts)
 
 
-def _ends(values: Floats) -> Floats:
+def _ends(values: Floats32) -> Floats32:
     """Ends of the bins of ascending values: quantiles, or middles of a few values."""
     distinct = values[np.append(True, values[1:] != values[:-1])]
     if len(distinct) <= BINS:
-        return np.asarray((distinct[1:] + distinct[:-1]) / 2)
-    places, over = np.divmod(np.arange(1, BINS) * len(values), BINS)
-    return np.unique((values[places - (over == 0)] + values[places]) / 2)
+        low, high = distinct[:-1], distinct[1:]
+    else:
+        places, over = np.divmod(np.arange(1, BINS) * len(values), BINS)
+        low, high = values[places - (over == 0)], values[places]
+    # Neighbouring float32 values have no middle: the lower one ends the bin.
+    return np.unique(np.maximum(low, np.nextafter(low / 2 + high / 2, low)))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -347,7 +349,7 @@ def grow(
     Parameters
     ----------
     codes, bins
-        Results of `binned`.
+        Fields of `Bins`, without the highest values.
     drawn
         Number of columns that each split looks at.
     state
