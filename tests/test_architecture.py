@@ -87,14 +87,14 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 210_460,
+    "all": 210_685,
     "core": 26_774,
     "graph": 42_459,
     "reservoir": 18_724,
     "groups": 2_500,
     "plan and needs": 6_048,
     "pipeline and the modules next to it": 5_961,
-    "command line and flows": 8_189,
+    "command line and flows": 8_202,
     "monitor": 3_287,
     "evaluation": 25_908,
 }

@@ -74,6 +74,24 @@ def test_the_named_community_is_one_that_may_be_published() -> None:
     assert f"Highest: {highest}" not in made.lines[1]
 
 
+def test_an_unusual_community_below_the_total_is_not_called_the_highest() -> None:
+    table = prevalence_table(list("abcdefgh"), intervals=True)
+    names = table["community"].to_pylist()[1::2]
+    place = {name: 2 * at for at, name in enumerate(names)}
+    # One is far below the others, and the one far above may not be published.
+    share = np.full(16, 0.5)
+    share[place["a"] :][:2] = 0.99, 0.01
+    share[place["b"] :][:2] = 0.01, 0.99
+    rating = np.array(["caution"] * 16, object)
+    rating[place["b"] :][:2] = "not publishable"
+    ends = {"lower": share - 0.01, "upper": share + 0.01}
+    made = changed_columns(table, prevalence=share, quality=rating, **ends)
+    text = judged(made, WORDS).lines[1]
+    assert "Highest: " in text
+    assert "Highest: a" not in text
+    assert "Highest: b" not in text
+
+
 @pytest.mark.parametrize(
     ("value", "lower", "level"),
     [

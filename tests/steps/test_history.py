@@ -124,6 +124,53 @@ def test_suppressed_values_stay_hidden_in_later_runs(tmp_path: Path) -> None:
     assert effects == [None] * 6
 
 
+def test_results_that_come_back_lose_no_run_and_show_nothing_again(
+    tmp_path: Path,
+) -> None:
+    quality = np.array(["caution"] * 12, object)
+    quality[3] = "suppressed"
+    nights = {"seed": 0}, {"seed": 1, "quality": quality}, {"seed": 0}
+    for columns in nights:
+        run = night(tmp_path / "run", "anomalies.last=null", **columns)
+    assert len(read_history(run.uri).runs()) == 3
+    first, second, third = shares(run, "c03")
+    assert (first, second) == (None, None)
+    assert third is not None
+
+
+def test_a_larger_min_size_holds_for_earlier_rows_too(tmp_path: Path) -> None:
+    size = np.full(12, 40)
+    size[3:5] = 17
+    night(tmp_path / "run", n_nodes=size)
+    larger = np.full(11, 40)
+    names = [*NAMES[:3], *NAMES[4:]]
+    more = ("disclosure.min_size=20",)
+    run = night(tmp_path / "run", *more, names=names, n_nodes=larger, seed=1)
+    assert shares(run, "c03") == [None]
+    assert shares(run, "c04")[0] is None
+    assert shares(run, "c05")[0] is not None
+    changes = Published(run).current().read("changes")
+    for name, known in (("c03", False), ("c04", False), ("c05", True)):
+        rows = changes.filter(pc.equal(changes["community"], name))
+        assert pc.is_valid(rows["before"]).to_pylist() == [known] * 2
+        assert pc.is_valid(rows["effect"]).to_pylist() == [known] * 2
+
+
+@pytest.mark.parametrize("other", ["memberships.drawn=by_class", "auto.pooled=false"])
+def test_nights_with_another_estimator_are_not_compared(
+    tmp_path: Path, other: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    night(tmp_path / "run", other)
+    run = night(tmp_path / "run", seed=1)
+    assert f"not compared with earlier results: the results before had {other[:8]}" in (
+        caplog.text
+    )
+    (last,) = read_history(run.uri).runs()
+    assert last.changed is None
+    printed = CliRunner().invoke(app, ["history", run.uri]).stdout
+    assert "0 gone, not compared" in printed
+
+
 def test_the_oldest_runs_leave_a_full_table(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(step, "HISTORY_ROWS", 3 * 24)
     for seed in range(5):

@@ -45,9 +45,12 @@ def history(
     else:
         values["changed"] = found.changed(of_class).to_pylist()
         for run in runs:
+            moved = (
+                "not compared" if run.changed is None else f"{run.changed:,} changed"
+            )
             typer.echo(
                 f"  {run.created[:16]}  {run.communities:,} communities, {run.new:,} "
-                f"new, {run.gone:,} gone, {run.changed:,} changed"
+                f"new, {run.gone:,} gone, {moved}"
             )
         for row in values["changed"]:
             typer.echo(f"  {row['community']}, class {row['class']}: {_row(row)}")

@@ -95,7 +95,10 @@ def _on_all_nodes(page: Page) -> str:
 
 
 def _on_communities(page: Page) -> str:
-    """Number of unusual communities, and the highest that may be published."""
+    """Number of unusual communities, and the highest that may be published.
+
+    An unusual one that is above the total comes first.
+    """
     view, naming = page.view, page.naming
     every = naming.some_communities(len(view.names))
     text = f"{every}."
@@ -106,7 +109,9 @@ def _on_communities(page: Page) -> str:
         some = count(int(unusual.sum())) if unusual.any() else "None"
         differ = "differs" if unusual.sum() == 1 else "differ"
         text = f"{some} of {every} {differ} by more than chance explains."
-        named = named & unusual if unusual.any() else named
+        least = page.total().get("prevalence") or 0.0
+        above = named & unusual & (view.prevalence[:, -1] > least)
+        named = above if above.any() else named
     known = view.ranked[named[view.ranked]]
     if len(known):
         highest = int(known[np.argmax(view.prevalence[known, -1])])

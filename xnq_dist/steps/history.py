@@ -35,7 +35,7 @@ ESTIMATE = ("prevalence", "lower", "upper")
 EFFECT = {"effect": "effect", "lower": "effect_lower", "upper": "effect_upper"}
 """Columns of ``changes``, and their names in ``history``."""
 HIDDEN = (*ESTIMATE, *EFFECT.values(), "n_labelled", "changed")
-"""Columns without values where a community is suppressed now."""
+"""Columns without values in rows that are suppressed now."""
 
 
 def series_of(
@@ -52,6 +52,8 @@ def series_of(
     source = facts["source"]
     return {
         "quantifier": settings.quantifier,
+        "memberships.drawn": settings.memberships.drawn,
+        "auto.pooled": str(settings.auto.pooled).lower(),
         "labelled": settings.labelled,
         "columns.label": settings.columns.label,
         "intervals.level": settings.intervals.level,
@@ -70,8 +72,13 @@ def make(results: Results) -> dict[str, Any]:
     reason = _why_not(before, results) if before is not None else ""
     made: dict[str, Any] = {"not_compared": reason}
     found = dict.fromkeys((*EFFECT, "changed"), pa.nulls(len(now)))
-    if before is not None and not reason:
-        then, settings = without_values(before.read("prevalence")), results.settings
+    if reason:
+        log.warning("not compared with earlier results: %s", reason)
+    elif before is not None:
+        then, settings = before.read("prevalence"), results.settings
+        small = pc.if_else(_small(then, settings), SUPPRESSED, then["quality"])
+        at = then.column_names.index("quality")
+        then = without_values(then.set_column(at, "quality", small))
         rates = settings.intervals.level, settings.anomalies.rate
         found, made["changes"] = _compared(now, then, *rates)
     return made | {"history": _history(results, now, found)}
@@ -93,6 +100,14 @@ def _why_not(before: Version, results: Results) -> str:
             "quantifier that computes intervals"
         )
     return ""
+
+
+def _small(table: pa.Table, settings: Settings) -> pa.ChunkedArray:
+    """Whether rows are about too few members for the present `disclosure.min_size`."""
+    size = table["n_nodes"]
+    if settings.labelled == "exclude":
+        size = pc.subtract(size, pc.fill_null(table["n_labelled"], 0))
+    return pc.less(size, settings.disclosure.min_size)
 
 
 def _short(value: Any) -> str:
@@ -176,7 +191,7 @@ def _history(results: Results, now: pa.Table, found: dict[str, pa.Array]) -> pa.
     """Rows of all runs, those of the run that is being published last.
 
     `found` are its changes since the run before. Earlier values of communities that
-    are suppressed now are removed.
+    are suppressed now, or were as small, are removed.
     """
     facts, number = results.facts, len(now)
     series = fingerprint(facts["series"])[:16]
@@ -200,6 +215,7 @@ def _history(results: Results, now: pa.Table, found: dict[str, pa.Array]) -> pa.
         past = past.filter(pc.not_equal(past["run"], past["run"][-1]))
     gone = rows.filter(pc.equal(rows["quality"], SUPPRESSED))["community"]
     hidden = pc.is_in(_texts(past["community"]), value_set=_texts(gone))
+    hidden = pc.or_(hidden, _small(past, results.settings))
     for name in HIDDEN:
         at = past.column_names.index(name)
         past = past.set_column(at, name, pc.if_else(hidden, None, past[name]))
@@ -232,8 +248,8 @@ class RunOfHistory:
     communities: int
     new: int
     gone: int
-    changed: int
-    """Communities that are flagged as changed, in any class."""
+    changed: int | None
+    """Communities that are flagged as changed, in any class; None: not compared."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,8 +275,10 @@ class History:
             rows = self.of_run(run)
             names = set(pc.unique(rows["community"]).to_pylist())
             then = before if found else names
-            moved = pc.unique(rows.filter(rows["changed"])["community"])
-            counts = map(len, (names, names - then, then - names, moved))
+            moved = None
+            if rows["changed"].null_count < len(rows):
+                moved = len(pc.unique(rows.filter(rows["changed"])["community"]))
+            counts = len(names), len(names - then), len(then - names), moved
             found.append(RunOfHistory(run, rows["created"][0].as_py(), *counts))
             before = names
         return found

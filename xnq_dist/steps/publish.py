@@ -40,8 +40,8 @@ def publish(run: RunDirectory, settings: Settings) -> None:
     their usual paths in the run directory, and versions older than `retention` allows
     are removed.
 
-    The run_id is a fingerprint of the stages, the settings and the earlier results in
-    the comparison. Equal inputs give equal bytes (except dates), and
+    The run_id is a fingerprint of the stages, the settings and the results before.
+    Equal inputs give equal bytes (except dates), and
     nothing is written if they are published already. The page reports why earlier
     results cannot be compared.
 
@@ -58,11 +58,12 @@ def publish(run: RunDirectory, settings: Settings) -> None:
     published = Published(run)
     version, earlier = published.current(), None
     if version is None or version.manifest.facts.get("content") != content:
-        if settings.anomalies.last == "previous":
-            known = published.history()
-            others = (v for v in known if v.manifest.facts.get("results") != results)
-            earlier = next(others, None)
-        run_id = fingerprint(content, earlier.run_id if earlier else "")
+        known = published.history()
+        others = (v for v in known if v.manifest.facts.get("results") != results)
+        before = next(others, None)
+        earlier = before if settings.anomalies.last == "previous" else None
+        # Results that come back are a version of their own: its history goes on.
+        run_id = fingerprint(content, before.run_id if before else "")
         version = published.version(run_id)
     if version is None:
         quantify = stages["quantify"]
