@@ -87,12 +87,12 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 210_685,
+    "all": 210_692,
     "core": 26_774,
     "graph": 42_459,
     "reservoir": 18_724,
-    "groups": 2_500,
-    "plan and needs": 6_048,
+    "groups": 2_497,
+    "plan and needs": 6_058,
     "pipeline and the modules next to it": 5_961,
     "command line and flows": 8_202,
     "monitor": 3_287,

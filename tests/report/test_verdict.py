@@ -74,7 +74,7 @@ def test_the_named_community_is_one_that_may_be_published() -> None:
     assert f"Highest: {highest}" not in made.lines[1]
 
 
-def test_an_unusual_community_below_the_total_is_not_called_the_highest() -> None:
+def test_the_named_community_is_above_the_total() -> None:
     table = prevalence_table(list("abcdefgh"), intervals=True)
     names = table["community"].to_pylist()[1::2]
     place = {name: 2 * at for at, name in enumerate(names)}

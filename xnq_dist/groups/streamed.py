@@ -172,9 +172,9 @@ def _leiden(level: Level, resolution: float, seed: int, quick: bool) -> Ints32:
 
     indices, weights = level.csr.arrays()
     values = weights if len(weights) else np.ones(len(indices))
-    n = len(level.strength)
-    edges = sparse.csr_array((values, indices, level.csr.indptr), shape=(n, n))
     strength = level.strength
+    shape = len(strength), len(strength)
+    edges = sparse.csr_array((values, indices, level.csr.indptr), shape)
     return optimise(edges, strength, resolution, seed, quick).astype(np.int32)
 
 

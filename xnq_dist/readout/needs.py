@@ -74,8 +74,12 @@ def _plus_memory(size: RunSize, settings: Settings) -> int:
         held + rows,
         held + 4 * around + 8 * moves.edges,
         held + second + 2 * 4 * nodes * folds * features,
-        # Bins of the inputs of trees, and twice while they are put together.
-        second + nodes * (max(trees) + 2 * threads * (width + max(trees))),
+        # Bins of the inputs of trees, twice while they are put together; scores and
+        # four arrays like them.
+        held
+        + second
+        + nodes * max(trees)
+        + nodes * threads * (2 * (width + max(trees)) + 40 * size.classes),
         4 * moves.largest * folds * features,
     )
     return (BATCHES + threads) * min(moves.largest, BATCH) * row + max(phases)

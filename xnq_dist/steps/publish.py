@@ -41,9 +41,8 @@ def publish(run: RunDirectory, settings: Settings) -> None:
     are removed.
 
     The run_id is a fingerprint of the stages, the settings and the results before.
-    Equal inputs give equal bytes (except dates), and
-    nothing is written if they are published already. The page reports why earlier
-    results cannot be compared.
+    Equal inputs give equal bytes (except dates), and nothing is written if they are
+    published already. The page reports why earlier results cannot be compared.
 
     Raises
     ------
