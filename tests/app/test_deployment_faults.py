@@ -38,13 +38,13 @@ NEVER = {"interval": 10**8, "active": False}
 LONG = {
     "reservoir": {
         "dim": 32,
-        "supersteps": 2000,
+        "supersteps": 8000,
         "recurrent_scale": 3.0,
         "input_scale": 0.5,
     },
     "method": "xnq",
     "partitions": 2,
-    "checkpoint": {"every": 25},
+    "checkpoint": {"every": 100},
 }
 """Settings of an embedding that lasts some seconds."""
 
@@ -164,8 +164,8 @@ def test_a_container_that_is_asked_to_end_saves_its_work_and_reschedules_its_run
 ):
     """As a pod ends: SIGTERM to its first process, which Prefect's work pool starts."""
     shutil.copytree(calm / "input", tmp_path / "input")
-    often = {**LONG, "checkpoint": {"every": 1000}}
-    run = deploy(server, tmp_path, NEVER, **often)
+    rarely = {**LONG, "checkpoint": {"every": 4000}}
+    run = deploy(server, tmp_path, NEVER, **rarely)
     prefect(server, "deployment", "run", "xnq-nightly/nightly")
     (made,) = flow_runs(server)
     text = (ROOT / "deploy" / "prefect.yaml").read_text()
@@ -182,7 +182,7 @@ def test_a_container_that_is_asked_to_end_saves_its_work_and_reschedules_its_run
         pod.kill()
     assert [each["state_name"] for each in flow_runs(server)] == ["AwaitingRetry"]
     steps = [int(path.name.removeprefix("step-")) for path in run.glob("checkpoints/*")]
-    assert max(steps) % 1000
+    assert max(steps) % 4000
     worker = start_worker(server)
     try:
         wait_until(lambda: set(states(server)) == {"COMPLETED"}, 400)
