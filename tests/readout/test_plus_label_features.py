@@ -133,7 +133,7 @@ def twin(adjacency, labels, folds, smoothing=SMOOTHING):
 def test_variants_hide_each_fold_alone_and_each_pair():
     variants = Variants(4)
     assert len(variants) == len(variants.hidden) == 10
-    places = variants.places()
+    places = variants.of_rows(np.arange(4, dtype=np.int32))
     np.testing.assert_array_equal(places, places.T)
     for a in range(4):
         for b in range(4):
@@ -141,6 +141,12 @@ def test_variants_hide_each_fold_alone_and_each_pair():
             np.testing.assert_array_equal(
                 np.flatnonzero(~variants.visible()[places[a, b]]), sorted({a, b})
             )
+
+
+def test_without_pairs_the_inputs_of_a_row_have_its_own_fold_hidden():
+    variants, folds = Variants(4, pairs=False), np.array([3, 0, 2], np.int32)
+    assert variants.hidden == ((0,), (1,), (2,), (3,))
+    np.testing.assert_array_equal(variants.of_rows(folds), folds[:, None])
 
 
 def test_folds_are_those_of_the_node_and_of_one_size():

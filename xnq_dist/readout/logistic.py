@@ -100,7 +100,7 @@ def fit_jobs(jobs: Sequence[FitJob], threads: int = 1) -> list[LinearModel]:
     Each class must have a row outside the hidden folds, unless the rows are smoothed.
     A fit that does not reach its tolerance has `converged` False.
     """
-    size = -(-len(jobs) // threads)
+    size = max(1, -(-len(jobs) // threads))
     shares = [jobs[first : first + size] for first in range(0, len(jobs), size)]
     return list(chain(*map_threads(_fit_together, shares, threads)))
 
@@ -220,7 +220,8 @@ def _search(job: FitJob, scale: _Scale) -> Generator[Problem, Floats, LinearMode
             logits = problem.intercept + problem.coef @ mean
             if outputs == 1:
                 logits = np.concatenate([[0.0], logits])
-            logs = log_softmax(logits)
+            # Of a few values, SciPy's log_softmax takes a tenth of a fit.
+            logs = logits - np.logaddexp.reduce(logits)
             loss = loss - HALF * logs.sum()
             more = (HALF * (len(logs) * np.exp(logs) - 1))[-outputs:]
             slopes = slopes + more[:, None] * mean

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -120,6 +121,7 @@ class Rows:
         rows = cls(x, labels, folds, n_classes, weights, smooth)
         return replace(rows, moments=rows.moments_of(int(folds.max(initial=0)) + 1))
 
+    @cached_property
     def used(self) -> Floats:
         """Weights of the rows, 0 without a fold, shape (n,)."""
         weights = (self.folds >= 0).astype(np.float64)
@@ -131,7 +133,7 @@ class Rows:
         With a problem, all rows count as one fold and are weighted by the curvature of
         their losses (for more than two classes, its mean), else by their weights.
         """
-        width, used = self.x.shape[1], self.used()
+        width, used = self.x.shape[1], self.used
         wide = width > WIDEST
         counts, totals = np.zeros(folds), np.zeros((folds, width))
         products = np.zeros(width if wide else (width, width))
@@ -175,7 +177,7 @@ class Rows:
         # A hidden fold may have no rows, where there are few labels.
         places = np.arange(int(folds.max(initial=0)) + 1)
         visible = np.stack([~np.isin(places, each.hidden) for each in problems])
-        losses, totals, used = np.zeros(count), np.zeros(columns), self.used()
+        losses, totals, used = np.zeros(count), np.zeros(columns), self.used
         slopes, some = np.zeros((width, len(shifts))), max(1, VALUES // max(1, width))
         for first in range(0, len(labels), some):
             rows = self.x[first : first + some].astype(np.float64)

@@ -46,7 +46,7 @@ def cross_fit(
         ]
         tried[place] = fit_jobs(jobs, threads)
         losses = row_losses(held_out(rows, tried[place]), rows[0].labels)
-        return float(losses @ rows[0].used())
+        return float(losses @ rows[0].used)
 
     return tried[search(loss, len(grid))]
 

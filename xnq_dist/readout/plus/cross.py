@@ -59,6 +59,8 @@ class Folding:
     """Fold of each node by its canonical index."""
     fitted: Ints
     """Canonical indexes, ascending."""
+    variants: Variants
+    """With pairs of folds if a second stage is fitted."""
     attempt: Attempt
     """Where files are written."""
 
@@ -84,7 +86,7 @@ def group_folds(groups: Ints32, known: Bools, count: int) -> Ints32:
 
 
 def group_folding(work: ReadoutWork, fitted: Ints) -> Folding | None:
-    """Folds of complete groups, for models of some of the nodes `fitted`.
+    """Folds of complete groups, to score some of the nodes `fitted`.
 
     None where there are no groups, or fewer with labels than folds.
     """
@@ -94,7 +96,8 @@ def group_folding(work: ReadoutWork, fitted: Ints) -> Folding | None:
     folds = group_folds(groups, work.labels >= 0, count)
     rows = sample_rows(fitted, HELD_ROWS, work.settings.seed)
     attempt = replace(work.attempt, id=f"{work.attempt.id}-groups")
-    return Folding(lambda index: folds[groups[index]], rows, attempt)
+    variants = Variants(count, pairs=False)
+    return Folding(lambda index: folds[groups[index]], rows, variants, attempt)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,14 +119,13 @@ class CrossFit:
         folding: Folding,
         x: _Future,
         grids: Sequence[Sequence[float]],
-        complete: bool,
     ) -> CrossFit:
         """Fit the first stages, and compute the second stage's rows.
 
         `x` are the embeddings of the fitted nodes; C of each block is chosen from its
-        grid. Label features of all nodes are written if `complete`.
+        grid.
         """
-        index, variants = folding.fitted, Variants(work.settings.readout.folds)
+        index, variants = folding.fitted, folding.variants
         known = work.labels[index], folding.fold_of(index), work.weights[index]
         tasks = [
             work.submit(
@@ -133,10 +135,10 @@ class CrossFit:
             for columns, grid in zip(columns_of(work.source.blocks), grids, strict=True)
         ]
         models = gather(work.client, tasks)
-        if complete:
+        if variants.pairs:
             warn_of_unconverged([model for block in models for model in block])
-        around = _written(work, folding, models, variants)
-        features = spread_features(work, folding.attempt, around, complete)
+        around = _written(work, folding, models)
+        features = spread_features(work, folding.attempt, around)
         _, places = located(work.owned, index)
         rows = work.submit(_second_rows, x, *known, features, places, around)
         strengths = [block[0].strength for block in models]
@@ -154,7 +156,6 @@ def _written(
     work: ReadoutWork,
     folding: Folding,
     models: Sequence[Sequence[LinearModel]],
-    variants: Variants,
 ) -> Around:
     """Write the labels of every partition's nodes, and the models."""
     labels = [
@@ -170,9 +171,9 @@ def _written(
     record = folding.attempt.write_arrays("models", **flat(vars(first)))
     shown = np.flatnonzero(work.labels >= 0)
     known = work.labels[shown], folding.fold_of(shown), work.weights[shown]
-    priors = class_priors(*known, len(work.classes), variants)
+    priors = class_priors(*known, len(work.classes), folding.variants)
     where = Stage(folding.attempt.folder, "readout")
-    return Around(work.parts, where, labels, record, priors, variants)
+    return Around(work.parts, where, labels, record, priors, folding.variants)
 
 
 def _second_rows(
@@ -185,12 +186,11 @@ def _second_rows(
     around: Around,
 ) -> SecondRows:
     """Compute the second stage's inputs for the fitted rows."""
-    first, count = around.first_stage(), around.variants.folds
-    where = around.where
+    first, where = around.first_stage(), around.where
     fitted = [read_features(where, record, "fitted") for record in records]
     features = join(fitted, at)
-    places = around.variants.places()[folds]
-    n, classes, blocks = len(x), first.coef.shape[1], first.blocks
+    chosen = around.variants.of_rows(folds)
+    (n, count), classes, blocks = chosen.shape, first.coef.shape[1], first.blocks
     width = len(blocks) * (classes - 1) + features.shape[2]
     z = np.empty((n, count, width), np.float32)
     out_of_fold = np.empty((n, len(blocks), classes))
@@ -199,9 +199,9 @@ def _second_rows(
         scores = first.scores(x[block])
         each = np.arange(len(scores))
         out_of_fold[block] = scores[each, folds[block]]
-        for fold in range(count):
-            of_fold = scores[each, places[block, fold]]
-            z[block, fold] = second_rows(of_fold, features[block, fold])
+        for place in range(count):
+            of_variant = scores[each, chosen[block, place]]
+            z[block, place] = second_rows(of_variant, features[block, place])
     embedded = x[:, used_by_trees(blocks)]
     provided = features.shape[2] - feature_count(classes)
     return SecondRows(

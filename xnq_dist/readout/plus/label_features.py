@@ -8,7 +8,8 @@ others and is left out. Both are sums over the in-neighbours, computed together 
 exchange.
 
 Every node has F float32 features (`feature_count`) with each of the K folds hidden;
-labelled rows that models are fitted to have them with their own fold hidden, too. The
+labelled rows that models are fitted to have them with their own fold hidden, too. With
+complete groups as folds, labelled rows alone have them, with their own fold hidden. The
 scores of another model (`columns.scores`) follow, the same in every variant. They are
 in files, one per partition, so no process holds all of them.
 """
@@ -131,7 +132,7 @@ class Around:
     def features(
         self, rounds: Sequence[Floats32], chosen: Ints, scores: Floats32
     ) -> Floats32:
-        """Label features of rows in their `chosen` variants, (n, K), and scores."""
+        """Label features of rows in their `chosen` variants, (n, k), and scores."""
         count = feature_count(self.priors.shape[1])
         shape = *chosen.shape, count + scores.shape[1]
         found = np.empty(shape, np.float32)
@@ -178,12 +179,9 @@ class Around:
 
 
 def spread_features(
-    work: ReadoutWork, attempt: Attempt, around: Around, complete: bool
+    work: ReadoutWork, attempt: Attempt, around: Around
 ) -> list[FileRecord]:
-    """Compute the label features of every partition from sums over neighbours.
-
-    Features of fitted rows are written, and those of all rows if `complete`.
-    """
+    """Compute and write label features of every partition from neighbours' sums."""
     source, client, turns = work.source, work.client, range(1, HOPS + 1)
     rounds = propagate(
         *(client, source.graph, source.manifest, around.start, around.step),
@@ -192,7 +190,7 @@ def spread_features(
         progress=work.progress,
     )
     tasks = [
-        work.submit(_write_features, around, number, records, attempt, complete)
+        work.submit(_write_features, around, number, records, attempt)
         for number, records in enumerate(zip(*rounds.values(), strict=True))
     ]
     work.watch("label features", tasks)
@@ -207,16 +205,15 @@ def _write_features(
     number: int,
     rounds: Sequence[FileRecord],
     attempt: Attempt,
-    complete: bool,
 ) -> FileRecord:
-    """Write features of fitted rows in K variants; of all with each fold hidden."""
+    """Write features of fitted rows, and of all rows where variants have pairs."""
     values = [around.where.read_arrays(record)["values"] for record in rounds]
     known = around.where.read_arrays(around.labels[number])
     scores, rows = around.parts[number].read_scores(len(values[0])), known["fitted"]
-    places = around.variants.places()[known["folds"][rows]]
-    fitted = around.features([each[rows] for each in values], places, scores[rows])
+    chosen = around.variants.of_rows(known["folds"][rows])
+    fitted = around.features([each[rows] for each in values], chosen, scores[rows])
     arrays = {"fitted": fitted}
-    if complete:
+    if around.variants.pairs:
         every = np.tile(np.arange(around.variants.folds), (len(scores), 1))
         arrays["each"] = around.features(values, every, scores)
     return attempt.write_arrays(f"{FEATURES}{number:05d}", **arrays)

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from xnq_dist.core.arrays import Floats, Floats32, Ints
+from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Attempt, FileRecord, Stage
 from xnq_dist.core.waiting import gather, result
@@ -25,11 +25,24 @@ from xnq_dist.readout.plus.cross import CrossFit, Folding, group_folding
 from xnq_dist.readout.plus.first_stage import GRID, FirstStage
 from xnq_dist.readout.plus.label_features import Around
 from xnq_dist.readout.plus.plus_model import SavedPlus, partition_logits
-from xnq_dist.readout.plus.second_stage import KINDS, SecondRows, conclude, fit_kind
+from xnq_dist.readout.plus.second_stage import (
+    KINDS,
+    SecondRows,
+    SecondStage,
+    conclude,
+    fit_kind,
+    fit_regressions,
+    held_out_parts,
+    pool_weights,
+    pooled,
+)
 from xnq_dist.readout.plus.trees import BoostedTrees
-from xnq_dist.readout.plus.variants import node_folds
+from xnq_dist.readout.plus.variants import Variants, node_folds
 from xnq_dist.readout.saved import flat
 from xnq_dist.readout.work import Fitted, ReadoutWork, to_fit
+
+if TYPE_CHECKING:
+    from distributed import Future
 
 __all__ = ["MIN_FOR_TREES", "PRIOR_ROWS", "PlusScores", "fit", "plus_scores"]
 
@@ -79,18 +92,12 @@ def fit(work: ReadoutWork) -> Fitted:
     index, readout = to_fit(labels, sum(work.source.blocks), settings), settings.readout
     fold_of = partial(node_folds, folds=readout.folds, seed=settings.seed)
     grids = [GRID if readout.C == "select" else (readout.C,)] * len(work.source.blocks)
-    x, folding = work.gather(index), Folding(fold_of, index, work.attempt)
-    crossed = CrossFit.of(work, folding, x, grids, True)
-    held, others = [], group_folding(work, index)
-    if others is not None:
-        at = np.searchsorted(index, others.fitted)
-        of_groups = work.submit(np.take, x, at, 0)
-        chosen = [(C,) for C in crossed.strengths]
-        grouped = CrossFit.of(work, others, of_groups, chosen, False)
-        options = others.fitted, readout.calibration, work.threads, work.attempt
-        task = work.submit(_write_held, grouped.rows, grouped.around, *options)
-        held.append(result(work.client, task))
-        grouped.delete(features=True)
+    x, variants = work.gather(index), Variants(readout.folds)
+    folding = Folding(fold_of, index, variants, work.attempt)
+    crossed = CrossFit.of(work, folding, x, grids)
+    priors = crossed.around.priors[: readout.folds]
+    regressions = work.submit(fit_regressions, crossed.rows, priors, work.threads)
+    held = _held_groups(work, folding, x, crossed.strengths, regressions)
     trees: dict[str, Any] = {}
     if len(index) >= MIN_FOR_TREES:
         trees = {
@@ -101,8 +108,9 @@ def fit(work: ReadoutWork) -> Fitted:
             for kind in KINDS
         }
         work.watch("trees", [task for folds in trees.values() for task in folds])
-    saved = trees, crossed.around, shown, settings, work.threads, work.attempt
-    record, facts = result(work.client, work.submit(_finish, crossed.rows, *saved))
+    saved = trees, crossed.around, shown, settings, work.attempt
+    task = work.submit(_finish, crossed.rows, regressions, *saved)
+    record, facts = result(work.client, task)
     # The readout has a copy of the models in use.
     crossed.delete(features=False)
     facts |= {
@@ -126,41 +134,72 @@ def scaled_weights(weights: Floats, shown: Ints) -> Floats:
     return weights if factor == 1.0 else np.asarray(weights * factor)
 
 
+def _held_groups(
+    work: ReadoutWork,
+    folding: Folding,
+    x: Future[Any],
+    strengths: Sequence[float],
+    regressions: Future[Any],
+) -> list[FileRecord]:
+    """Write posteriors of labelled nodes without labels of their group, if any.
+
+    What the labels of a group move in a second stage without trees is little, so it is
+    the one that is fitted without each node's own fold.
+    """
+    groups = group_folding(work, folding.fitted)
+    if groups is None:
+        return []
+    index, folds = groups.fitted, folding.fold_of(groups.fitted)
+    of_groups = work.submit(np.take, x, np.searchsorted(folding.fitted, index), 0)
+    crossed = CrossFit.of(work, groups, of_groups, [(C,) for C in strengths])
+    options = work.settings.readout.calibration, work.attempt
+    fitted = crossed.rows, regressions, crossed.around.priors
+    task = work.submit(_write_held, *fitted, index, folds, *options)
+    held = result(work.client, task)
+    crossed.delete(features=True)
+    return [held]
+
+
 def _write_held(
     rows: SecondRows,
-    around: Around,
+    regressions: tuple[SecondStage, Any],
+    priors: Floats,
     index: Ints,
+    folds: Ints32,
     calibration: str,
-    threads: int,
     attempt: Attempt,
 ) -> FileRecord:
-    """Write the canonical `index` of labelled nodes and their `posterior`; one task."""
-    priors = around.priors[: rows.count]
-    _, held, _ = conclude(rows, {}, priors, threads)
+    """Write the canonical `index` of labelled nodes and their `posterior`; one task.
+
+    The folds of `rows` are complete groups, `priors` the class shares without these;
+    the models are those without each node's fold of `folds`.
+    """
+    parts = held_out_parts(rows, regressions[0], folds)
+    parts[0] = np.log(priors[rows.folds])
+    held = pooled(parts, pool_weights(parts, rows.labels, rows.weights))
     fitted = fit_calibration(calibration, held, rows.labels, PRIOR_ROWS, rows.weights)
-    posterior = fitted.apply(held)
-    return attempt.write_arrays("held", index=index, posterior=posterior)
+    return attempt.write_arrays("held", index=index, posterior=fitted.apply(held))
 
 
 def _finish(
     rows: SecondRows,
+    regressions: tuple[SecondStage, dict[str, float] | None],
     trees: Mapping[str, Sequence[tuple[BoostedTrees, Floats]]],
     around: Around,
     index: Ints,
     settings: Settings,
-    threads: int,
     attempt: Attempt,
 ) -> tuple[FileRecord, dict[str, Any]]:
-    """Fit second stage, pool and calibration; return the readout's file and facts."""
+    """Fit pool and calibration; return the readout's file and facts."""
     # The variants that hide a single fold.
     first, single = around.first_stage(), slice(rows.count)
     first = FirstStage(first.blocks, first.coef[single], first.intercept[single])
-    priors = around.priors[single]
-    second, held, facts = conclude(rows, trees, priors, threads)
+    stage, gain = regressions
+    second, held, facts = conclude(rows, stage, trees)
     kind = settings.readout.calibration
     calibration = fit_calibration(kind, held, rows.labels, PRIOR_ROWS, rows.weights)
     saved = SavedPlus(first, second, calibration, index, settings.seed)
-    constant = -np.log(priors[rows.folds, rows.labels])
+    constant = -np.log(second.priors[rows.folds, rows.labels])
     facts |= {
         "method": "xnq+",
         "calibration": kind,
@@ -168,8 +207,7 @@ def _finish(
         "n_fitted": len(rows.labels),
         **quality(calibration.apply(held), rows.labels, constant, rows.weights),
     }
-    if "gain_of_scores" in facts:
-        gain = facts.pop("gain_of_scores")
+    if rows.provided:
         facts["scores"] = {"columns": settings.columns.scores, "gain": gain}
     return attempt.write_arrays("readout", **flat(vars(saved))), facts
 

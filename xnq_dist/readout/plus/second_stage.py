@@ -57,7 +57,8 @@ __all__ = [
     "SecondStage",
     "conclude",
     "fit_kind",
-    "fit_linear",
+    "fit_regressions",
+    "held_out_parts",
     "pool_weights",
     "pooled",
     "second_rows",
@@ -90,7 +91,8 @@ class SecondRows:
     folds: Ints32
     """Shape (n,)."""
     z: Floats32
-    """`second_rows` with each fold and the row's own hidden, shape (n, K, D)."""
+    """`second_rows` with each fold and the row's own hidden, shape (n, K, D); where no
+    models are fitted, with the row's own alone, shape (n, 1, D)."""
     x: NDArray[Any]
     """The columns `used_by_trees` of the embedding, shape (n, columns)."""
     blocks: Sequence[int]
@@ -110,7 +112,7 @@ class SecondRows:
 
     @property
     def count(self) -> int:
-        """Number of folds."""
+        """Number of folds that models are fitted without."""
         return int(self.z.shape[1])
 
     @property
@@ -233,47 +235,67 @@ def fit_linear(
     return models, held_out(ready, models)
 
 
+def fit_regressions(
+    rows: SecondRows, priors: Floats, threads: int = 1
+) -> tuple[SecondStage, dict[str, float] | None]:
+    """Fit a second stage without trees, whose models have equal weights.
+
+    `priors` are the class shares without each fold, shape (K, C). Also returns what
+    another model's scores gain, None without them.
+    """
+    linear, logits = fit_linear(rows, threads)
+    alone, gain = (np.zeros((*priors.shape, 0)), np.zeros(priors.shape)), None
+    if rows.provided:
+        provided, others = slice(-rows.provided, None), slice(-rows.provided)
+        alone = stacked(fit_linear(rows, threads, provided, [1.0])[0])
+        _, without = fit_linear(rows, threads, others, [linear[0].strength])
+        gain = _gain(rows, logits, without)
+    count = 2 + bool(rows.provided)
+    count += rows.scores.shape[1] if len(rows.labels) < FEW else 0
+    equal = np.full(count, 1.0 / count)
+    return SecondStage(*stacked(linear), priors, rows.blocks, equal, *alone), gain
+
+
 def conclude(
     rows: SecondRows,
+    stage: SecondStage,
     fits: Mapping[str, Sequence[tuple[BoostedTrees, Floats]]],
-    priors: Floats,
-    threads: int = 1,
 ) -> tuple[SecondStage, Floats, dict[str, Any]]:
-    """Fit the logistic regressions, choose boosting rounds and pool weights.
+    """Choose boosting rounds, and the weights of all models of the pool.
 
-    `fits` are by kind, one for each fold; priors have the shape (K, C). Returns the
-    second stage, held-out log-probabilities of the rows, and facts.
+    `stage` is from `fit_regressions`; `fits` are by kind, one for each fold. Returns
+    the second stage, held-out log-probabilities of the rows, and facts.
     """
-    linear, _ = fit_linear(rows, threads)
     trees = {kind: _truncated(folds) for kind, folds in fits.items()}
+    equal = np.tile(stage.weights[:1], len(stage.weights) + len(trees))
+    stage = replace(stage, trees=trees, weights=equal)
+    parts = held_out_parts(rows, stage, rows.folds)
+    weights = pool_weights(parts, rows.labels, rows.weights)
     names = ["prior", "logistic", *trees]
     names += ["scores"] if rows.provided else []
-    if len(rows.labels) < FEW:
-        names += [f"block {at}" for at in range(rows.scores.shape[1])]
-    alone = np.zeros((*priors.shape, 0)), np.zeros(priors.shape)
-    if rows.provided:
-        provided = slice(-rows.provided, None)
-        alone = stacked(fit_linear(rows, threads, provided, [1.0])[0])
-    equal = np.full(len(names), 1.0 / len(names))
-    stage = SecondStage(*stacked(linear), priors, rows.blocks, equal, *alone, trees)
-    parts = np.empty((len(names), len(rows.labels), rows.classes))
-    for fold in range(rows.count):
-        held = rows.folds == fold
-        z = np.ascontiguousarray(rows.z[held, fold])
-        parts[:, held] = stage.components(rows.scores[held], z, rows.x[held], fold)
-    weights = pool_weights(parts, rows.labels, rows.weights)
-    facts: dict[str, Any] = {
+    names += [f"block {at}" for at in range(len(parts) - len(names))]
+    facts = {
         "pool": dict(zip(names, weights.tolist(), strict=True)),
         "second_stage_log_losses": {
             name: float(row_losses(part, rows.labels).mean())
             for name, part in zip(names, parts, strict=True)
         },
     }
-    if rows.provided:
-        C, others = linear[0].strength, slice(-rows.provided)
-        _, without = fit_linear(rows, threads, others, [C])
-        facts["gain_of_scores"] = _gain(rows, parts[1], without)
     return replace(stage, weights=weights), pooled(parts, weights), facts
+
+
+def held_out_parts(rows: SecondRows, stage: SecondStage, folds: Ints32) -> Floats:
+    """Log-probabilities of rows by each model of the pool, shape (M, n, C).
+
+    By the models without each row's fold of `folds`, shape (n,); the row's own fold of
+    `rows` is hidden from the inputs.
+    """
+    parts = np.empty((len(stage.weights), len(rows.labels), rows.classes))
+    for fold in range(len(stage.priors)):
+        held = np.flatnonzero(folds == fold)
+        z = rows.z[held, rows.folds[held] if rows.count > 1 else 0]
+        parts[:, held] = stage.components(rows.scores[held], z, rows.x[held], fold)
+    return parts
 
 
 def _truncated(
@@ -288,12 +310,12 @@ def _truncated(
     return dict(zip(BoostedTrees._fields, fields, strict=True))
 
 
-def _gain(rows: SecondRows, logs: Floats, before: Floats) -> dict[str, float] | None:
+def _gain(rows: SecondRows, logits: Floats, before: Floats) -> dict[str, float] | None:
     """Reduction of the held-out log-loss by another model's scores, as `skill`.
 
     By held-out logits of the regressions with and without the scores.
     """
-    losses = (row_losses(each, rows.labels) for each in (logs, before))
+    losses = (row_losses(each, rows.labels) for each in (logits, before))
     weights = rows.weights / rows.weights.mean()
     return skill(*(each * weights for each in losses))
 

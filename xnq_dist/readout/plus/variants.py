@@ -5,7 +5,8 @@ variant is a set of one or two folds whose labels are not used at all. A node of
 is scored by models and label features of the variant {k}; a labelled node of fold j
 that the models of fold k are fitted to has inputs of the variant {j, k}. So a score
 never depends on the node's own label. An unlabelled node is scored by all K variants;
-where it is compared with labelled nodes, by that of its fold alone.
+where it is compared with labelled nodes, by that of its fold alone. No model is fitted
+to nodes with complete groups as folds, so these need no pairs.
 """
 
 from __future__ import annotations
@@ -29,15 +30,17 @@ class Variants:
     """The sets of hidden folds: each fold alone, then each pair."""
 
     folds: int
+    pairs: bool = True
 
     @property
     def hidden(self) -> tuple[tuple[int, ...], ...]:
         """Hidden folds of each variant."""
         every = range(self.folds)
-        return (*((fold,) for fold in every), *combinations(every, 2))
+        alone = tuple((fold,) for fold in every)
+        return (*alone, *combinations(every, 2)) if self.pairs else alone
 
     def __len__(self) -> int:
-        return self.folds * (self.folds + 1) // 2
+        return len(self.hidden)
 
     def visible(self) -> Bools:
         """Whether each fold is visible to each variant, shape (V, K)."""
@@ -46,12 +49,18 @@ class Variants:
             visible[place, list(folds)] = False
         return visible
 
-    def places(self) -> Ints:
-        """Number of the variant that hides two folds, one on the diagonal, (K, K)."""
+    def of_rows(self, folds: Ints32) -> Ints:
+        """Variants of labelled rows' inputs, by the folds of the rows.
+
+        Each fold and the row's own hidden, shape (n, K); without pairs, its own alone,
+        shape (n, 1).
+        """
+        if not self.pairs:
+            return folds[:, None].astype(np.int64)
         numbers = np.empty((self.folds, self.folds), np.int64)
-        for place, folds in enumerate(self.hidden):
-            numbers[folds[0], folds[-1]] = numbers[folds[-1], folds[0]] = place
-        return numbers
+        for place, hidden in enumerate(self.hidden):
+            numbers[hidden[0], hidden[-1]] = numbers[hidden[-1], hidden[0]] = place
+        return numbers[folds]
 
 
 def node_folds(index: Ints, folds: int, seed: int) -> Ints32:
