@@ -30,7 +30,7 @@ from xnq_dist.reservoir.worker import advance_worker
 @pytest.fixture(scope="module")
 def weighted(tmp_path_factory):
     """Directed and weighted, 600 nodes."""
-    return write_graph(tmp_path_factory.mktemp("spmd") / "input", weighted=True)
+    return write_graph(tmp_path_factory.mktemp("exchange") / "input", weighted=True)
 
 
 def test_same_bits_on_workers_that_are_threads(tmp_path, weighted, thread_client):

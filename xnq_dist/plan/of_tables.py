@@ -71,7 +71,7 @@ def make_plan(
             return replace(total, client_limit=free, kind=settings.cluster.kind)
 
         late = figures(free)
-        if not CLUSTERS.record_of(settings.cluster.kind).ahead:
+        if not CLUSTERS.record_of(settings.cluster.kind).shares:
             return ingest_on_workers(late, settings)
         # Workers that read the edges leave the client its memory. If the rest is not
         # enough for them, they start when the client has read, and may use all memory.

@@ -1,8 +1,8 @@
 """The expected time of a complete run from six costs, good to a factor of two.
 
-The costs are those of two cores of an AMD EPYC, fitted to runs of 1,500 to 10 million
-nodes in one process (``docs/results.md``). Progress within a stage shows the run's
-own pace.
+The costs, and two weights of the work of a superstep, are those of two cores of an AMD
+EPYC, fitted to runs of 1,500 to 10 million nodes in one process (``docs/results.md``).
+Progress within a stage shows the run's own pace.
 """
 
 from __future__ import annotations

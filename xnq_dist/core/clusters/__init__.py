@@ -22,8 +22,8 @@ class ClusterKind(records.PartRecord):
 
     running: bool = False
     """Whether the cluster already runs, at `cluster.address`."""
-    ahead: bool = False
-    """Whether workers may start while this process still reads the tables."""
+    shares: bool = False
+    """Whether workers share their memory with this process, which reads the tables."""
     queued: bool = False
     """Whether workers are jobs of a batch system, on several hosts, which starts them
     when it can: their number and memory must be set. The module also has
@@ -44,7 +44,7 @@ CLUSTERS = records.Registry(
         ClusterKind(
             name="local",
             title="worker processes on this machine",
-            ahead=True,
+            shares=True,
             module="xnq_dist.core.clusters.local",
         ),
         ClusterKind(

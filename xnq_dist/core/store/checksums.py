@@ -1,9 +1,9 @@
 """Checksums of files by block; only the blocks that are read are compared.
 
 A file's record holds the CRC-32 of each MiB. A reader of some columns of a table, or of
-one array of an archive, checks the blocks that it reads, footers and headers included,
-for any format. CRC-32 misses one in four thousand million damaged blocks, at twenty
-times the speed of blake2b (with zlib-ng; with zlib four times).
+one array, checks the blocks that it reads, footers and headers included. CRC-32 misses
+one in four thousand million damaged blocks, at twenty times the speed of blake2b (with
+zlib-ng; with zlib four times).
 """
 
 from __future__ import annotations
