@@ -11,6 +11,7 @@ from scipy.stats import binom, false_discovery_control
 
 from tests.quantify.samples import make_communities, make_nodes
 from tests.report.fake_run import prevalence_table, results_of
+from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.default.pooling import fit_weights, label_evidence
@@ -142,8 +143,20 @@ def test_qvalues_are_over_all_classes_or_the_second_of_two():
     expected = false_discovery_control(p[20:], axis=None).reshape(180, 3)
     np.testing.assert_array_equal(qvalues(p)[20:], expected)
     assert np.isnan(qvalues(p)[:20]).all()
-    for column in qvalues(p[:, :2])[20:].T:
+    for column in qvalues(p[:, [1, 1]])[20:].T:
         np.testing.assert_array_equal(column, false_discovery_control(p[20:, 1]))
+
+
+def test_unlabelled_members_alone_are_compared_where_labels_are_excluded():
+    table = prevalence_table(np.arange(9), intervals=True)
+    place = table.schema.get_field_index("n_nodes")
+    half = table.set_column(place, "n_nodes", table["n_estimated"])
+    found, alone = (
+        results_of(rows, Settings(labelled="exclude")).tables["anomalies"]
+        for rows in (table, half)
+    )
+    for name in ("community", "reference", "pvalue"):
+        assert found[name].equals(alone[name])
 
 
 def rows_with_gaps():

@@ -32,7 +32,7 @@ from xnq_dist.quantify.checks.tails import upper_tail
 from xnq_dist.steps.results import Results
 from xnq_dist.steps.view import PrevalenceView
 
-__all__ = ["adjusted", "find_anomalies", "make", "qvalues", "reference_of"]
+__all__ = ["find_anomalies", "make", "qvalues", "reference_of"]
 
 
 FAR = 3.0
@@ -54,7 +54,7 @@ def make(results: Results) -> dict[str, pa.Table]:
     if not view.has_intervals:
         return {}
     shares = _compared(view)
-    reference, pvalue = find_anomalies(shares, view.n_nodes, view.se)
+    reference, pvalue = find_anomalies(shares, view.about, view.se)
     effect = shares - reference
     columns = {
         "prevalence": view.prevalence,
@@ -91,9 +91,9 @@ def reference_of(view: PrevalenceView, place: int = -1) -> float:
     It is the mean of all communities, without outliers where there are intervals.
     """
     if view.has_intervals:
-        values, weights, _ = _typical(_compared(view)[:, place], view.n_nodes)
+        values, weights, _ = _typical(_compared(view)[:, place], view.about)
     else:
-        values, weights = _weighted(view.prevalence[:, place], view.n_nodes)
+        values, weights = _weighted(view.prevalence[:, place], view.about)
     return float(values @ weights / weights.sum()) if weights.any() else np.nan
 
 
@@ -107,7 +107,7 @@ def find_anomalies(
     prevalence, se
         Estimates and their standard errors, NaN where there is none, shape (S, C).
     n_nodes
-        Members, shape (S,).
+        Members that the estimates are about, shape (S,).
 
     Returns
     -------
@@ -175,16 +175,9 @@ def _others(prevalence: Floats, n_nodes: Ints) -> tuple[Floats, Floats]:
 def qvalues(pvalues: Floats) -> Floats:
     """Benjamini and Hochberg's q-values over all communities and classes compared.
 
-    P-values are NaN where nothing is compared. With two classes the second one counts
-    and the first, its mirror, gets the same q-values.
+    P-values are NaN where nothing is compared. The mirrored p-values of two classes
+    leave them the same.
     """
-    if pvalues.shape[1] == 2:
-        return np.repeat(adjusted(pvalues[:, 1:]), 2, axis=1)
-    return adjusted(pvalues)
-
-
-def adjusted(pvalues: Floats) -> Floats:
-    """Benjamini and Hochberg's q-values of all p-values; NaN where those are."""
     values, known = np.full_like(pvalues, np.nan), ~np.isnan(pvalues)
     values[known] = false_discovery_control(pvalues[known])
     return values

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from scipy.special import bdtr, erfc, ndtri, stdtr, stdtrit
 
 from xnq_dist.core.arrays import Floats
-from xnq_dist.steps.anomalies import adjusted
+from xnq_dist.steps.anomalies import qvalues
 
 __all__ = ["find_changes"]
 
@@ -72,7 +72,7 @@ def find_changes(now: pa.Table, then: pa.Table, level: float) -> dict[str, Float
 
     Q-values control the false discovery rate over all communities and classes
     (Benjamini and Hochberg); where nothing has changed, that is the probability of any
-    flag in the comparison. The mirrored p-values of two classes leave them the same.
+    flag in the comparison.
     """
     normal = float(ndtri((1 + level) / 2))
     effect = _numbers(now, "prevalence") - _numbers(then, "prevalence")
@@ -91,7 +91,7 @@ def find_changes(now: pa.Table, then: pa.Table, level: float) -> dict[str, Float
     pvalue = np.minimum(pvalue, student)
     z = np.minimum(normal, float(stdtrit(TAILS, (1 + level) / 2)) * np.sqrt(shares))
     ends = {"lower": effect - z * down, "upper": effect + z * up}
-    return {"effect": effect, **ends, "pvalue": pvalue, "qvalue": adjusted(pvalue)}
+    return {"effect": effect, **ends, "pvalue": pvalue, "qvalue": qvalues(pvalue)}
 
 
 def _numbers(table: pa.Table, name: str) -> Floats:

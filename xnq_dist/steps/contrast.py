@@ -76,7 +76,7 @@ def contrast(location: str, first: str, second: str) -> pa.Table:
         made = combine(batch, nodes, scenario, run.settings.labelled)
         sums = scenario_sums(batch, nodes, reference.prior, learnt, tilt)
         shift = (sums[1] - sums[0].weight) * sums[2] ** 2
-        about = made.n_nodes if run.settings.labelled == "count" else made.n_estimated
+        about = run.view.about[places]
         twice = (shift[2] - shift[0] - shift[1]) / (about[0] * about[1])
         sd = np.sqrt(np.maximum((made.sd[:2] ** 2).sum(axis=0) - twice, 0.0))
         apart = made.prevalence[0] - made.prevalence[1]

@@ -92,7 +92,7 @@ class Finished:
     def view(self) -> PrevalenceView:
         """The table ``prevalence``, arranged by community and class."""
         table = estimates(self.directory, self.manifest, "prevalence")
-        return PrevalenceView.of(table)
+        return PrevalenceView.of(table, labelled=self.settings.labelled)
 
     def place(self, name: str) -> int:
         """Place of a community in `view`; a `SettingsError` if it is not there."""

@@ -57,7 +57,8 @@ class Results:
         classes = [str(name) for name in labels.get("classes") or ()]
         counts = list(labels.get("class_counts") or ())
         last = shown_class(classes, counts, self.settings.report)
-        return PrevalenceView.of(self.tables["prevalence"], last)
+        table, labelled = self.tables["prevalence"], self.settings.labelled
+        return PrevalenceView.of(table, last, labelled)
 
 
 def estimates(run: RunDirectory, quantify: Manifest, name: str) -> pa.Table:

@@ -23,6 +23,7 @@ from xnq_dist.quantify.checks.quality import (
     without_values,
 )
 from xnq_dist.quantify.community_rows import community_ids
+from xnq_dist.quantify.interface import Labelled
 
 __all__ = [
     "NAME_LIMIT",
@@ -64,7 +65,8 @@ class PrevalenceView:
     """Standard errors, shape (K, C)."""
     n_nodes: Ints
     n_labelled: Ints
-    n_estimated: Ints
+    about: Ints
+    """Members whose shares are estimated: all, or the unlabelled ones, shape (K,)."""
     notes: pa.Array
     quality: NDArray[np.uint8]
     """Places in `QUALITIES`, shape (K, C)."""
@@ -72,7 +74,9 @@ class PrevalenceView:
     """Communities that the table rates so: their values are shown nowhere, (K,)."""
 
     @classmethod
-    def of(cls, table: pa.Table, last: str = "") -> PrevalenceView:
+    def of(
+        cls, table: pa.Table, last: str = "", labelled: Labelled = "count"
+    ) -> PrevalenceView:
         """Arrange a ``prevalence`` table (one row per community and class).
 
         Parameters
@@ -81,6 +85,8 @@ class PrevalenceView:
             Rows by community, each with all classes in the same order.
         last
             Class to put last, which the page is about; empty: keep the order.
+        labelled
+            The setting of the run that made the table.
         """
         table = without_values(table)
         labels = pc.unique(table["class"])
@@ -113,7 +119,7 @@ class PrevalenceView:
             se=numbers("se"),
             n_nodes=counts("n_nodes"),
             n_labelled=counts("n_labelled"),
-            n_estimated=counts("n_estimated"),
+            about=counts("n_estimated" if labelled == "exclude" else "n_nodes"),
             notes=pc.if_else(gone, None, notes),
             quality=ratings,
             suppressed=gone,
