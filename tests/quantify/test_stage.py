@@ -192,7 +192,7 @@ def test_calibration_nodes_are_the_reference(tmp_path):
     rng = np.random.default_rng(0)
     posteriors = rng.dirichlet([1.0, 1.0], 200).astype(np.float32)
     write_posteriors(run, manifest, posteriors)
-    nodes, reference = load_node_table(run, PRIOR)
+    nodes, reference = load_node_table(run)
     np.testing.assert_array_equal(nodes.posteriors, posteriors)
     np.testing.assert_array_equal(nodes.labels, labels)
     for y in (0, 1):
@@ -312,7 +312,7 @@ def test_partitions_on_workers_give_the_estimates_of_one_process(
     table = tables[0]
     assert table.equals(tables[1])
     assert set(table["method"].to_pylist()) == {name}
-    nodes, reference = load_node_table(made.run, PRIOR)
+    nodes, reference = load_node_table(made.run)
     stage = made.run.stage("graph")
     adjacency = layout.read_adjacency(stage, stage.manifest())
     found = neighbour_sums(adjacency, nodes.posteriors)

@@ -50,7 +50,7 @@ def partitioned(folder, client, *settings: str):
 
 def covariance(run, part):
     """The covariance of two parts by its definition."""
-    nodes, reference = load_node_table(run, [0.4, 0.6])
+    nodes, reference = load_node_table(run)
     learnt = Learnt.of(nodes, reference, load_groups(run).stacked)
 
     def slow(one: int, other: int):

@@ -22,6 +22,7 @@ from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.store import Folder
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.estimator_fit import Learnt
+from xnq_dist.quantify.default.pooling import SPREADS
 from xnq_dist.quantify.interface import combine
 from xnq_dist.steps.allocation import (
     POWER,
@@ -90,19 +91,27 @@ def norm(strata, labels):
 
 
 @pytest.mark.parametrize(
-    ("n_classes", "labelled", "partitions"),
-    [(2, "count", 1), (2, "exclude", 3), (3, "count", 3)],
+    ("n_classes", "labelled", "partitions", "pooled"),
+    [
+        (2, "count", 1, False),
+        (2, "exclude", 3, False),
+        (3, "count", 3, False),
+        (3, "count", 3, True),
+    ],
 )
-def test_errors_before_new_labels_are_those_of_auto(n_classes, labelled, partitions):
+def test_errors_before_new_labels_are_those_of_auto(
+    n_classes, labelled, partitions, pooled
+):
     nodes, _, groups, _ = network(0, n_classes)
     place = np.arange(len(groups))
     groups = np.stack([groups, place // 7, place % 5])[:partitions]
     reference = reference_from(nodes)
     sets = communities_of(groups[0], 0)
     learnt = Learnt.of(nodes, reference, groups)
-    strata = Strata.of(nodes, reference, learnt, sets, 0, labelled)
     batch = make_communities(*sets)
-    found = Auto(learnt=learnt).estimate(batch, nodes, reference)
+    parts = np.full(2 * len(SPREADS), 1 / (2 * len(SPREADS))) if pooled else None
+    strata = Strata.of(nodes, reference, learnt, sets, 0, labelled, parts)
+    found = Auto(learnt=learnt, parts=parts).estimate(batch, nodes, reference)
     answer = combine(batch, nodes, found, labelled)
     codes = [1] if n_classes == 2 else list(range(n_classes))
     now = strata.errors(np.zeros(len(strata.sizes)))

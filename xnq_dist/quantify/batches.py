@@ -111,8 +111,7 @@ class BatchJob:
 
     def _load(self) -> Loaded:
         run, settings = RunDirectory(self.run), self.settings
-        prior = run.complete("readout").facts["prior"]
-        nodes, reference = load_node_table(run, prior)
+        nodes, reference = load_node_table(run)
         if settings.quantifier != "auto":
             # Classic quantifiers compare members with labelled nodes.
             nodes = with_own_folds(run, nodes)

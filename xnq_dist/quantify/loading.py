@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -44,13 +43,10 @@ class NeighbourValues:
         return with_votes(vectors(table["posterior"], width))
 
 
-def load_node_table(
-    run: RunDirectory, prior: Sequence[float]
-) -> tuple[NodeTable, Reference]:
+def load_node_table(run: RunDirectory) -> tuple[NodeTable, Reference]:
     """Load all nodes by canonical index, and the labelled nodes as a reference.
 
-    `prior` are the class proportions that the posteriors are calibrated to. Posteriors
-    that are negative or not finite are a `StageError`.
+    Posteriors that are negative or not finite are a `StageError`.
     """
     graph, posteriors = run.complete("graph"), run.complete("posteriors")
     from_graph, from_posteriors = run.stage("graph"), run.stage("posteriors")
@@ -81,7 +77,7 @@ def load_node_table(
         usable = labels.roles == ROLES.index("calibration")
     rows = np.flatnonzero(usable & (nodes.labels >= 0))
     return nodes, Reference(
-        np.array(prior, np.float64),
+        np.array(run.complete("readout").facts["prior"], np.float64),
         values[rows],
         nodes.labels[rows],
         rows,

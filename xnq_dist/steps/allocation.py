@@ -66,7 +66,8 @@ class Strata:
     """Place of each stratum's group in `groups`, from 1; 0: other groups, (H,)."""
     learnt: Learnt
     now: Floats
-    """Standard errors of the communities without new labels, by `auto`, (S, K)."""
+    """Standard errors of the communities without new labels, by `auto`, (S, K). What
+    pooling adds is taken to shrink by labels as the rest does."""
     budget: int
     """Number of new labels."""
 
@@ -79,11 +80,13 @@ class Strata:
         communities: list[Ints],
         budget: int,
         labelled: Labelled = "count",
+        parts: Floats | None = None,
     ) -> Strata:
         """Stratify the unlabelled nodes by communities, group and contribution.
 
         `communities` are the members of the target communities; `budget` is at most
-        the number of unlabelled nodes. The contribution is that to the variance.
+        the number of unlabelled nodes; `parts` are those of `Auto`. The contribution is
+        that to the variance.
         """
         codes = list(class_codes(nodes.posteriors.shape[1]))
         free = nodes.unlabelled
@@ -106,7 +109,9 @@ class Strata:
         weights = [np.bincount(of_free, w) for w in (inner * (1 - inner)).T]
         ends = offsets_of([len(one) for one in communities])
         batch = Communities(ends, np.concatenate(communities))
-        found = Auto(learnt=learnt).in_scenario(None, batch, nodes, reference)
+        found = Auto(learnt=learnt, parts=parts).in_scenario(
+            None, batch, nodes, reference
+        )
         return cls(
             stratum,
             inside,

@@ -62,9 +62,8 @@ def contrast(location: str, first: str, second: str) -> pa.Table:
     sizes = [len(sets[0]), len(sets[1]), len(sets[0]) + len(sets[1])]
     # The third is both together: covariances follow from its variance.
     batch = Communities(offsets_of(sizes), members)
-    level, pooled = run.settings.intervals.level, run.manifest.facts.get("pooled")
-    parts = None if pooled is None else np.array(pooled["weights"])
-    estimates = Auto(level, learnt, parts).estimate(batch, nodes, reference)
+    level = run.settings.intervals.level
+    estimates = Auto(level, learnt, run.parts).estimate(batch, nodes, reference)
     scenarios = zip(
         estimates.scenarios or (estimates,),
         (None, learnt.tilt) if estimates.scenarios else (learnt.tilt,),

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xnq_dist.core.arrays import Ints
+from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.config import recorded_settings
 from xnq_dist.core.errors import InputError, RunDirectoryError, SettingsError
 from xnq_dist.core.run_record import RunRecord
@@ -78,8 +78,7 @@ class Finished:
     @cached_property
     def tables(self) -> tuple[NodeTable, Reference]:
         """All nodes, and the labelled ones."""
-        prior = self.directory.complete("readout").facts["prior"]
-        return load_node_table(self.directory, prior)
+        return load_node_table(self.directory)
 
     @cached_property
     def learnt(self) -> Learnt:
@@ -87,6 +86,12 @@ class Finished:
         record = self.manifest.named("learnt-")[0]
         arrays = self.directory.stage(QUANTIFY).read_arrays(record)
         return Learnt.from_arrays(load_groups(self.directory).stacked, arrays)
+
+    @property
+    def parts(self) -> Floats | None:
+        """Weights of the parts of the intercepts' prior; None: `auto` did not pool."""
+        pooled = self.manifest.facts.get("pooled")
+        return None if pooled is None else np.array(pooled["weights"])
 
     @cached_property
     def view(self) -> PrevalenceView:

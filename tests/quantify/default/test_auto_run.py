@@ -106,7 +106,7 @@ def test_stage_estimates_as_one_process(made, client, tmp_path, drawn):
     path, sets = draw_memberships(tmp_path)
     chosen = "labelled=exclude", f"labels.drawn={drawn}"
     table = answered(made.run, estimated(made, client, path, *chosen))
-    nodes, reference = load_node_table(made.run, [0.4, 0.6])
+    nodes, reference = load_node_table(made.run)
     manifest = made.run.stage("graph").manifest()
     adjacency = layout.read_adjacency(made.run.stage("graph"), manifest)
     batch = make_communities(*(sets[name] for name in sorted(sets)))
