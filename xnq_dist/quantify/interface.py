@@ -172,9 +172,6 @@ class Estimates:
     """Upper ends."""
     sd: Floats | None = None
     """Standard errors, shape (S, C); None: those that the intervals imply."""
-    scenarios: tuple[Estimates, Estimates] | None = None
-    """The estimates if labels are a random sample and if they were chosen by class,
-    where these estimates are a mixture of both."""
     unseen: Bools | None = None
     """Communities whose interval is wide for want of labelled members, shape (S,);
     None: there are none."""

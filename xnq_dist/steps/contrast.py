@@ -55,25 +55,20 @@ def contrast(location: str, first: str, second: str) -> pa.Table:
     """
     run = Finished.open(location)
     nodes, reference = run.tables
-    learnt = run.learnt
+    learnt, level = run.learnt, run.settings.intervals.level
     places = [_place(run, name) for name in (first, second)]
     sets = run.members(np.array(places))
     members = np.concatenate([*sets, *sets])
-    sizes = [len(sets[0]), len(sets[1]), len(sets[0]) + len(sets[1])]
+    sizes = [*map(len, sets), sum(map(len, sets))]
     # The third is both together: covariances follow from its variance.
     batch = Communities(offsets_of(sizes), members)
-    level = run.settings.intervals.level
-    estimates = Auto(level, learnt, run.parts).estimate(batch, nodes, reference)
-    scenarios = zip(
-        estimates.scenarios or (estimates,),
-        (None, learnt.tilt) if estimates.scenarios else (learnt.tilt,),
-        strict=True,
-    )
+    auto, tilt = Auto(level, learnt, run.parts), learnt.tilt
     z = float(ndtri((1 + level) / 2))
     ends, pvalues = [], []
-    for scenario, tilt in scenarios:
+    for each in (tilt,) if tilt is None or tilt.alone else (None, tilt):
+        scenario = auto.in_scenario(each, batch, nodes, reference)
         made = combine(batch, nodes, scenario, run.settings.labelled)
-        sums = scenario_sums(batch, nodes, reference.prior, learnt, tilt)
+        sums = scenario_sums(batch, nodes, reference.prior, learnt, each)
         shift = (sums[1] - sums[0].weight) * sums[2] ** 2
         about = run.view.about[places]
         twice = (shift[2] - shift[0] - shift[1]) / (about[0] * about[1])
@@ -84,7 +79,7 @@ def contrast(location: str, first: str, second: str) -> pa.Table:
             pvalue = erfc(np.abs(apart) / (np.sqrt(2) * sd))
         # NaN: both are known exactly, and equal.
         pvalues.append(np.nan_to_num(pvalue, nan=1.0))
-    shares = combine(batch, nodes, estimates, run.settings.labelled).prevalence
+    shares = run.view.prevalence[places]
     lower, upper = np.min(ends, axis=0), np.max(ends, axis=0)
     return pa.table(
         {

@@ -161,7 +161,6 @@ def _mixed(parts: tuple[Estimates, Estimates], share: float, level: float) -> Es
         lower=np.array([part.lower for part in parts]).min(axis=0),
         upper=np.array([part.upper for part in parts]).max(axis=0),
         sd=width / (2 * half),
-        scenarios=parts,
     )
 
 
