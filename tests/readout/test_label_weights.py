@@ -16,6 +16,7 @@ from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.graph.layout import load_labels
 from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.interface import NodeTable, Reference
+from xnq_dist.quantify.loading import load_node_table, vectors
 from xnq_dist.readout.calibration import fit_calibration
 from xnq_dist.readout.diagnostics import quality
 from xnq_dist.readout.logistic import fit
@@ -162,6 +163,18 @@ def weighted(tmp_path_factory):
     return folder, graph, known, chance, write
 
 
+def check_what_is_left(run, known, classes, prior):
+    """Unlabelled nodes' odds follow how many nodes of each class have no label."""
+    nodes, _ = load_node_table(run)
+    records = run.stage("posteriors").manifest().named("part-")
+    tables = [run.stage("posteriors").read_table(one, "posteriors") for one in records]
+    every = vectors(pa.concat_tables(tables).sort_by("node_id")["posterior"], 2)
+    np.testing.assert_array_equal(nodes.posteriors[known], every[known])
+    left = 1 - np.bincount(classes[known]) / (len(known) * np.array(prior))
+    change = (nodes.posteriors / every)[~known]
+    np.testing.assert_allclose(change[:, 1] / change[:, 0], left[1] / left[0], 1e-4)
+
+
 WEIGHTED = (
     "method=xnq+",
     "readout.folds=3",
@@ -202,6 +215,7 @@ def test_weights_reach_posteriors_prior_and_totals(weighted, thread_client):
             np.testing.assert_allclose(prior, own / own.sum())
             assert made.facts["labels"]["drawn"] == "weighted"
             assert "verdict" not in made.facts["labels"]
+            check_what_is_left(run, known, graph.labels, prior)
         totals = run.stage("quantify").read_table(made.named("totals-")[0], "totals")
         errors[name] = abs(totals["prevalence"].to_pylist()[1] - truth)
     assert errors["weighted"] < errors["plain"] / 2

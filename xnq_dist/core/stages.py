@@ -39,7 +39,7 @@ STAGES = {
         Stage("embeddings", 1, ("graph", "select")),
         Stage("readout", 13, ("embeddings", "labels", "scores")),
         Stage("posteriors", 2, ("readout",)),
-        Stage("quantify", 13, ("posteriors", "labels")),
+        Stage("quantify", 14, ("posteriors", "labels")),
         Stage("published", 5, ("quantify",), on_workers=False),
     )
 }

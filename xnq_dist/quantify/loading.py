@@ -17,6 +17,7 @@ from xnq_dist.quantify.classic.counts import with_votes
 from xnq_dist.quantify.default.estimator_fit import Held
 from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.readout.rows import OWN
+from xnq_dist.selection.tilt import tilted
 
 __all__ = [
     "NeighbourValues",
@@ -26,6 +27,11 @@ __all__ = [
     "vectors",
     "with_own_folds",
 ]
+
+
+MIN_LEFT = 1e-3
+"""Least share of a class that is taken to be unlabelled: the estimate of the class's
+nodes is not exact."""
 
 
 @dataclass(frozen=True)
@@ -46,26 +52,34 @@ class NeighbourValues:
 def load_node_table(run: RunDirectory) -> tuple[NodeTable, Reference]:
     """Load all nodes by canonical index, and the labelled nodes as a reference.
 
+    Weighted labels make the posteriors those of all nodes. Of a class that was labelled
+    more often fewer nodes are left, so an unlabelled node's posteriors are multiplied
+    by the share of each class that is unlabelled, and normalised.
+
     Posteriors that are negative or not finite are a `StageError`.
     """
     graph, posteriors = run.complete("graph"), run.complete("posteriors")
-    from_graph, from_posteriors = run.stage("graph"), run.stage("posteriors")
-    known, from_labels = run.complete("labels"), run.stage("labels")
+    known, from_posteriors = run.complete("labels"), run.stage("posteriors")
+    prior = np.array(run.complete("readout").facts["prior"], np.float64)
+    labels = layout.load_labels(run.stage("labels"), known)
     n_nodes, classes = graph.facts["n_nodes"], known.facts["classes"]
     values = np.zeros((n_nodes, len(classes)), np.float32)
     out_of_fold = np.zeros(n_nodes, np.bool_)
     columns = ["posterior", "out_of_fold"]
-    of_parts = layout.node_index(from_graph, graph)
+    of_parts = layout.node_index(run.stage("graph"), graph)
     for index, record in zip(of_parts, posteriors.named("part-"), strict=True):
         table = from_posteriors.read_table(record, "posteriors", columns)
         values[index] = vectors(table["posterior"], len(classes))
+        if labels.weights is not None:
+            left = 1.0 - known.facts["class_counts"] / (prior * n_nodes)
+            free = index[labels.codes[index] < 0]
+            values[free] = tilted(values[free], np.maximum(left, MIN_LEFT))
         out_of_fold[index] = table["out_of_fold"].to_numpy()
     if not np.isfinite(values).all() or (values < 0).any():
         raise StageError(
             f"{from_posteriors.folder.uri} holds posteriors that are negative or not "
             "finite: run again with --overwrite"
         )
-    labels = layout.load_labels(from_labels, known)
     nodes = NodeTable(
         posteriors=values,
         labels=labels.codes,
@@ -77,7 +91,7 @@ def load_node_table(run: RunDirectory) -> tuple[NodeTable, Reference]:
         usable = labels.roles == ROLES.index("calibration")
     rows = np.flatnonzero(usable & (nodes.labels >= 0))
     return nodes, Reference(
-        np.array(run.complete("readout").facts["prior"], np.float64),
+        prior,
         values[rows],
         nodes.labels[rows],
         rows,
