@@ -47,7 +47,7 @@ def add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Add]:
 
     def added(registry: Registry[Any], record: PartRecord, text: str) -> None:
         (folder / "added.py").write_text(text)
-        monkeypatch.setitem(registry.records(), record.name, record)
+        monkeypatch.setitem(registry, record.name, record)
 
     yield added
     for name in [name for name in sys.modules if name.startswith(folder.name)]:

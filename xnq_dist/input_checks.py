@@ -39,7 +39,7 @@ def check_sources(sources: Sources, settings: Settings) -> None:
     """
     count_tables(sources, settings)
     kind = settings.cluster.kind
-    record = CLUSTERS.record_of(kind)
+    record = CLUSTERS[kind]
     if record.running:
         CLUSTERS.module_of(kind).connection_to(settings.cluster)
     if record.queued:
@@ -112,11 +112,11 @@ def check_request(run: RunDirectory, request: Request) -> None:
 
 def _check_classes(settings: Settings, classes: list[str]) -> None:
     """Refuse a quantifier, prior or report.class that these classes do not have."""
-    from xnq_dist.core.quantifiers import record_of
+    from xnq_dist.core.quantifiers import QUANTIFIERS
     from xnq_dist.quantify.default.scenarios import check_prior
 
     name = settings.quantifier
-    if not record_of(name).defined_for(len(classes)):
+    if not QUANTIFIERS[name].defined_for(len(classes)):
         raise SettingsError(
             f"quantifier={name} is defined for two classes and the labels have "
             f"{len(classes)} ({', '.join(classes[:12])}): set quantifier=auto"

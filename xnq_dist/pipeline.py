@@ -216,7 +216,7 @@ def _tasks(
     connect: Callable[[], AbstractContextManager[Client]],
 ) -> Iterator[Tasks | None]:
     """Tasks on the workers, and a folder that they share; None if there is none."""
-    kind = CLUSTERS.record_of(settings.cluster.kind)
+    kind = CLUSTERS[settings.cluster.kind]
     where = settings.scratch
     if where is None and (kind.running or kind.queued):
         if not run.folder.is_local:

@@ -37,7 +37,7 @@ from tests.quantify.classic.test_quapy import THEIRS
 from tests.quantify.samples import labelled_reference, make_nodes, their_quantifier
 from tests.readout.samples import fit_readout_arrays
 from xnq_dist.core.config import load_settings
-from xnq_dist.core.quantifiers import records
+from xnq_dist.core.quantifiers import QUANTIFIERS
 from xnq_dist.evaluation.measures import absolute_error, relative_absolute_error
 from xnq_dist.quantify.classic.counts import with_votes
 from xnq_dist.quantify.interface import Communities
@@ -111,7 +111,7 @@ def table_rows(path: Path, repeats: int) -> Iterator[dict[str, Any]]:
         rae = float(relative_absolute_error(true, answer, sizes).mean())
         yield shared | {"quantifier": "auto", "ours": ae, "ours_rae": rae}
         for name, (kind, options, _) in THEIRS.items():
-            if not records()[name].defined_for(n_classes):
+            if not QUANTIFIERS[name].defined_for(n_classes):
                 continue
             quantifier = make_quantifier(name, settings)
             found = quantifier.estimate(sets, nodes, reference).prevalence

@@ -17,7 +17,7 @@ from tests.quantify.samples import (
     members_of,
     reference_of,
 )
-from xnq_dist.core.quantifiers import record_of, records
+from xnq_dist.core.quantifiers import QUANTIFIERS
 from xnq_dist.quantify import bootstrap
 from xnq_dist.quantify.bootstrap import (
     FEW,
@@ -32,7 +32,7 @@ from xnq_dist.quantify.interface import combine
 from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.readout.calibration import fit_calibration
 
-CLASSIC = [name for name in records() if name != "auto"]
+CLASSIC = [name for name in QUANTIFIERS if name != "auto"]
 
 
 def world(n_classes: int, seed: int = 0, labels: int = 150):
@@ -87,7 +87,7 @@ def slow_spread(made, block, nodes, shifted, first):
 
 @pytest.mark.parametrize("name", CLASSIC)
 def test_spread_is_that_of_each_resample_alone(name):
-    n_classes = 2 if record_of(name).two_classes else 3
+    n_classes = 2 if QUANTIFIERS[name].two_classes else 3
     nodes, batch, reference = world(n_classes)
     some = [members_of(batch, s) for s in range(4)]
     block = make_communities(*some, [])

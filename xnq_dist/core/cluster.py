@@ -159,7 +159,7 @@ def open_cluster(settings: ClusterSettings) -> Iterator[Connection]:
 
     with ExitStack() as stack:
         module = CLUSTERS.module_of(settings.kind)
-        record = CLUSTERS.record_of(settings.kind)
+        record = CLUSTERS[settings.kind]
         if record.running:
             connection = module.connection_to(settings)
         else:

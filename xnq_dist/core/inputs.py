@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from xnq_dist.core.errors import SettingsError
-from xnq_dist.core.method_records import INPUT_SCALE, RECURRENT_SCALES, method_of
+from xnq_dist.core.method_records import INPUT_SCALE, METHODS, RECURRENT_SCALES
 from xnq_dist.core.redaction import redacted
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.stages import STAGES
@@ -97,7 +97,7 @@ def scores_inputs(
 def selects_scales(settings: Settings) -> bool:
     """Whether the stage ``select`` searches for the reservoir's scales."""
     scales = settings.reservoir.recurrent_scale, settings.reservoir.input_scale
-    return "select" in scales and method_of(settings.method).searches
+    return "select" in scales and METHODS[settings.method].searches
 
 
 def set_scales(settings: Settings) -> tuple[Any, Any]:
@@ -161,7 +161,7 @@ def readout_inputs(
         "seed": settings.seed,
     }
     # `readout.memory` counts where labelled nodes are sampled.
-    facts, second_stage = embeddings.facts, method_of(settings.method).second_stage
+    facts, second_stage = embeddings.facts, METHODS[settings.method].second_stage
     columns = sum(facts["blocks"]) if second_stage else facts["dim"]
     rows = settings.readout.max_rows(columns)
     if rows < labels.facts["n_labelled"]:

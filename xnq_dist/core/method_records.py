@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xnq_dist.core import records
+from xnq_dist.core.records import PartRecord, Registry
 
-__all__ = ["INPUT_SCALE", "METHODS", "RECURRENT_SCALES", "MethodRecord", "method_of"]
+__all__ = ["INPUT_SCALE", "METHODS", "RECURRENT_SCALES", "MethodRecord"]
 
 RECURRENT_SCALES = (1.0, 3.0, 8.0, 20.0)
 """Recurrent scales of the reservoirs that xnq+ uses together, from contractive to
@@ -22,7 +22,7 @@ INPUT_SCALE = 0.3
 
 
 @dataclass(frozen=True, kw_only=True)
-class MethodRecord(records.PartRecord):
+class MethodRecord(PartRecord):
     """One method: an embedding and a readout."""
 
     report: str
@@ -36,7 +36,7 @@ class MethodRecord(records.PartRecord):
     held out in turn."""
 
 
-METHODS = records.Registry(
+METHODS = Registry(
     "method",
     (
         MethodRecord(
@@ -67,4 +67,3 @@ METHODS = records.Registry(
         ),
     ),
 )
-method_of = METHODS.record_of

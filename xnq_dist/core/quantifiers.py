@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xnq_dist.core import records as common
+from xnq_dist.core.records import PartRecord, Registry
 
 __all__ = [
     "QUANTIFIERS",
     "Record",
-    "record_of",
-    "records",
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record(common.PartRecord):
+class Record(PartRecord):
     """One quantifier."""
 
     two_classes: bool = False
@@ -173,5 +171,4 @@ RECORDS = (
         module="xnq_dist.quantify.classic.sld_bcts",
     ),
 )
-QUANTIFIERS = common.Registry("quantifier", RECORDS)
-records, record_of = QUANTIFIERS.records, QUANTIFIERS.record_of
+QUANTIFIERS = Registry("quantifier", RECORDS)

@@ -7,10 +7,10 @@ import.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 __all__ = ["PartRecord", "Registry"]
 
@@ -32,44 +32,35 @@ class PartRecord:
 R = TypeVar("R", bound=PartRecord)
 
 
-class Registry(Generic[R]):
-    """All modules of one kind, in the order of lists; `what` names it in messages."""
+class Registry(dict[str, R]):
+    """All modules of one kind by name, in the order of lists; `what` is for messages.
+
+    Raises
+    ------
+    ValueError
+        For a name that has no record; the message has the existing ones.
+    """
 
     def __init__(self, what: str, records: Iterable[R]) -> None:
+        super().__init__((record.name, record) for record in records)
         self.what = what
-        self._known = {record.name: record for record in records}
 
-    def records(self) -> Mapping[str, R]:
-        """All records by name."""
-        return self._known
-
-    def record_of(self, name: str) -> R:
-        """The record with this name.
-
-        Raises
-        ------
-        ValueError
-            When there is none; the message names the existing ones.
-        """
-        if name not in self._known:
-            raise ValueError(
-                f"there is no {self.what} {name!r}: choose one of "
-                f"{', '.join(self._known)}"
-            )
-        return self._known[name]
+    def __missing__(self, name: str) -> R:
+        raise ValueError(
+            f"there is no {self.what} {name!r}: choose one of {', '.join(self)}"
+        )
 
     def module_of(self, name: str) -> Any:
         """Import and return the module of the record with this name."""
-        return import_module(self.record_of(name).module)
+        return import_module(self[name].module)
 
     def check(self, name: str) -> str:
         """Return a setting's value; raise if no record has this name."""
-        return self.record_of(name).name
+        return self[name].name
 
     def offer(self, schema: dict[str, Any]) -> None:
         """Add the setting's values and their descriptions to its JSON schema."""
-        schema["enum"] = list(self._known)
+        schema["enum"] = list(self)
         schema["description"] += "".join(
-            f"; {name}: {record.text or record.title}"
-            for name, record in self._known.items()
+            f"; {name}: {record.text or record.title}" for name, record in self.items()
         )

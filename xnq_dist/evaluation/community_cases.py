@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from xnq_dist.core.arrays import offsets_of
 from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.progress import Progress, silent
-from xnq_dist.core.quantifiers import records
+from xnq_dist.core.quantifiers import QUANTIFIERS
 from xnq_dist.core.stages import STAGES
 from xnq_dist.core.store import fingerprint
 from xnq_dist.evaluation.case import Case
@@ -112,7 +112,7 @@ def check_plan(
     for option, what, names, known in (
         ("--communities", "kind of communities", kinds, KINDS),
         ("--designs", "design of labels", designs, DESIGNS),
-        ("--quantifiers", "quantifier", quantifiers or (), records()),
+        ("--quantifiers", "quantifier", quantifiers or (), QUANTIFIERS),
     ):
         for name in names:
             if name not in known:

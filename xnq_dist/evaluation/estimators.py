@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.quantifiers import records
+from xnq_dist.core.quantifiers import QUANTIFIERS
 from xnq_dist.core.settings import Settings
 from xnq_dist.evaluation.case import Case
 from xnq_dist.evaluation.regions import class_counts_in
@@ -87,8 +87,8 @@ class Estimators:
         )
         self._quantifiers = {
             name: make_quantifier(name, settings)
-            for name in names or records()
-            if records()[name].defined_for(n_classes)
+            for name in names or QUANTIFIERS
+            if QUANTIFIERS[name].defined_for(n_classes)
         }
         self._bootstraps = {
             name: Bootstrap.of(quantifier, settings, self._reference)

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xnq_dist.core.errors import StageError
-from xnq_dist.core.quantifiers import records
+from xnq_dist.core.quantifiers import QUANTIFIERS
 from xnq_dist.evaluation.rendered_table import EMPTY, RenderedTable
 
 __all__ = ["COMPARISON", "FIGURES", "Tested", "compare", "fold_errors", "paper_tables"]
@@ -163,7 +163,7 @@ def _choice(
 ) -> str:
     allowed = ALLOWED.get(VARIANTS.get(method, method), ())
     candidates = [name for name in allowed if name in errors]
-    candidates = candidates or [name for name in records() if name in errors]
+    candidates = candidates or [name for name in QUANTIFIERS if name in errors]
     if len(candidates) == 1:
         return candidates[0]
     by_validation = [
@@ -219,7 +219,7 @@ def _errors(tested: Sequence[Tested], kind: str, metric: str) -> RenderedTable:
         folds = {len(values[method, name]) for name in datasets} - {0}
         used = Counter(one.quantifier for one in tested if one.method == method)
         counts = ", ".join(f"{name} {count}" for name, count in used.most_common())
-        group = f"{REFERENCE} with another quantifier" if method in records() else ""
+        group = f"{REFERENCE} with another quantifier" if method in QUANTIFIERS else ""
         texts += [counts or EMPTY, ", ".join(map(str, sorted(folds))) or EMPTY]
         rows[group, method] = texts
     return RenderedTable(

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.errors import InputError, StageError
-from xnq_dist.core.quantifiers import record_of, records
+from xnq_dist.core.quantifiers import QUANTIFIERS
 from xnq_dist.core.settings import Settings
 from xnq_dist.evaluation.protocol import Samples
 from xnq_dist.evaluation.task import Task
@@ -41,7 +41,7 @@ def quantifiers_for(
         When a requested quantifier is not defined for samples without edges or for the
         number of classes.
     """
-    known = records() if requested is None else {n: record_of(n) for n in requested}
+    known = QUANTIFIERS if requested is None else {n: QUANTIFIERS[n] for n in requested}
     chosen = []
     for name, one in known.items():
         of_graph, defined = one.graph or one.neighbours, one.defined_for(n_classes)

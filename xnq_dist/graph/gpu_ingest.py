@@ -46,7 +46,7 @@ UNREADABLE = (RuntimeError, ValueError, TypeError, OverflowError, OSError)
 
 def edge_pairs(settings: Settings, ids: NodeIds) -> PairsOf:
     """What reads the edge table: `CudfPairs` on a cluster of GPUs, or `arrow_pairs`."""
-    if not CLUSTERS.record_of(settings.cluster.kind).gpu:
+    if not CLUSTERS[settings.cluster.kind].gpu:
         return arrow_pairs
     try:
         frames = data_frames()

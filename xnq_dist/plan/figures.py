@@ -143,7 +143,7 @@ class Plan:
         """The settings with the plan's partitions, cluster kind and local workers."""
         settings = self.placed(settings)
         update: dict[str, Any] = {"partitions": self.planned.partitions}
-        if not CLUSTERS.record_of(settings.cluster.kind).running:
+        if not CLUSTERS[settings.cluster.kind].running:
             local = {
                 "workers": self.planned.workers,
                 "threads": self.planned.threads,

@@ -25,7 +25,7 @@ def ingest_on_workers(figures: Figures, settings: Settings) -> Figures:
     threads = figures.workers * figures.threads
     # Two threads of workers take the time of the main process.
     many = figures.edges * (1 - 2 / threads) >= MIN_EDGES
-    gpu = CLUSTERS.record_of(settings.cluster.kind).gpu
+    gpu = CLUSTERS[settings.cluster.kind].gpu
     if figures.workers < 2 or not many or gpu:
         return figures
     edges = figures.edges // figures.partitions

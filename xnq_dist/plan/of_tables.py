@@ -71,7 +71,7 @@ def make_plan(
             return replace(total, client_limit=free, kind=settings.cluster.kind)
 
         late = figures(free)
-        if not CLUSTERS.record_of(settings.cluster.kind).shares:
+        if not CLUSTERS[settings.cluster.kind].shares:
             return ingest_on_workers(late, settings)
         # Workers that read the edges leave the client its memory. If the rest is not
         # enough for them, they start when the client has read, and may use all memory.
@@ -108,7 +108,7 @@ def estimate_counts(
         When `device` contradicts the settings.
     """
     chosen = settings.cluster
-    asked = settings.backend == "gpu" or CLUSTERS.record_of(chosen.kind).gpu
+    asked = settings.backend == "gpu" or CLUSTERS[chosen.kind].gpu
     device = device or ("gpu" if asked else "cpu")
     if device == "cpu" and asked:
         raise SettingsError(
@@ -161,7 +161,7 @@ def _placed(settings: Settings, planned: Callable[[Settings], Figures]) -> Figur
 
 def _workers(settings: Settings, free: int | None = None) -> Workers:
     kind, limit = settings.cluster.kind, settings.cluster.device_memory
-    record, module = CLUSTERS.record_of(kind), CLUSTERS.module_of(kind)
+    record, module = CLUSTERS[kind], CLUSTERS.module_of(kind)
     on_cpus = settings.backend == "cpu" or settings.exchange.on_cpus
     if not record.running:
         size: Workers = module.size(settings.cluster, free)

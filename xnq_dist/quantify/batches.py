@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from xnq_dist.core.arrays import Floats, Ints
-from xnq_dist.core.method_records import method_of
+from xnq_dist.core.method_records import METHODS
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Attempt, FileRecord, RunDirectory, Stage
 from xnq_dist.quantify.bootstrap import Bootstrap
@@ -214,7 +214,7 @@ def learn_from(job: BatchJob) -> tuple[FileRecord, dict[str, Any]]:
             "drawn": settings.labels.drawn,
             "prior": settings.labels.prior is not None,
             **studied,
-            "exchangeable": method_of(settings.method).second_stage,
+            "exchangeable": METHODS[settings.method].second_stage,
             "tilted": None if tilt is None else tilt.share,
             "alone": tilt is not None and tilt.alone,
         },

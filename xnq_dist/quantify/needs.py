@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from xnq_dist.core.need import Need, RunSize
-from xnq_dist.core.quantifiers import record_of
+from xnq_dist.core.quantifiers import QUANTIFIERS
 from xnq_dist.core.settings import Settings
 from xnq_dist.graph.needs import sort_scratch
 from xnq_dist.quantify.classic.sld import tile_bytes
@@ -18,7 +18,7 @@ def needs(size: RunSize, settings: Settings) -> Need:
     """Estimate what the stage needs; every worker process holds all nodes."""
     auto, threads = settings.quantifier == "auto", size.workers.threads
     # Posteriors and sums over neighbours; `auto` also holds one partition's edges.
-    values = 36 if record_of(settings.quantifier).neighbours else 12
+    values = 36 if QUANTIFIERS[settings.quantifier].neighbours else 12
     edges = supersteps_of(size, settings).moves.edges / size.per_worker
     worker = WORKER + size.nodes * (size.classes * values + 40) + edges * 24
     if auto:

@@ -26,7 +26,7 @@ import numpy as np
 from xnq_dist.core.cluster import workers
 from xnq_dist.core.inputs import choose_source
 from xnq_dist.core.progress import Progress, silent
-from xnq_dist.core.quantifiers import record_of
+from xnq_dist.core.quantifiers import QUANTIFIERS
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import (
     Manifest,
@@ -197,7 +197,7 @@ def _learn(
     """Sum over neighbours and learn what the quantifier needs; facts on the latter."""
     settings, auto = job.settings, quantifier.name == "auto"
     start: Start | None = None
-    if record_of(quantifier.name).neighbours:
+    if QUANTIFIERS[quantifier.name].neighbours:
         start, rounds = NeighbourValues(run.location), 1
     elif auto and studies_choice(settings):
         folds = settings.readout.folds

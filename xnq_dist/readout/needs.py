@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from xnq_dist.core.inputs import selects_scales
-from xnq_dist.core.method_records import method_of
+from xnq_dist.core.method_records import METHODS
 from xnq_dist.core.need import Need, RunSize
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.settings.method import MAX_ROWS
@@ -29,7 +29,7 @@ more after reading than before (measured: 170 MiB with batches of 28 MiB)."""
 
 def needs(size: RunSize, settings: Settings) -> Need:
     """Estimate what the search of scales, the fits and the posteriors need."""
-    plus = method_of(settings.method).second_stage
+    plus = METHODS[settings.method].second_stage
     posteriors, rounds, features = (1 + plus) * size.classes * 4, 0, 0
     if plus:
         count = settings.readout.folds * _features(size, settings)

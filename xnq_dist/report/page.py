@@ -34,7 +34,7 @@ def page(shown: Page) -> str:
     own = {"communities": naming.communities().capitalize()}
     bodies = [
         (name, own.get(name, record.title), SECTIONS.module_of(name).body(shown))
-        for name, record in SECTIONS.records().items()
+        for name, record in SECTIONS.items()
     ]
     some = naming.some_communities(len(shown.view.names))
     script, style = _file("page.js"), _file("page.css")

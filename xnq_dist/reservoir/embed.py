@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from xnq_dist.core import allocator, cluster, products
 from xnq_dist.core.inputs import embeddings_inputs
-from xnq_dist.core.method_records import method_of
+from xnq_dist.core.method_records import METHODS
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import FileRecord, Manifest, RunDirectory, Stage
@@ -92,7 +92,7 @@ def embed_scaled(
     stage = run.stage("embeddings")
     attempt = stage.begin()
     described, blocks = None, [spec.dim]
-    if method_of(settings.method).second_stage:
+    if METHODS[settings.method].second_stage:
         where = Stage(stage.folder.child("descriptors"), "descriptors")
         shared = client, graph, manifest, settings.seed, where
         described = describe_nodes(*shared, settings.backend, progress)

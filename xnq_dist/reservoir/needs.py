@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xnq_dist.core.inputs import set_scales
-from xnq_dist.core.method_records import method_of
+from xnq_dist.core.method_records import METHODS
 from xnq_dist.core.need import Need, RunSize
 from xnq_dist.core.settings import Settings
 from xnq_dist.reservoir.checkpoint import KEPT, checkpoint_interval
@@ -86,7 +86,7 @@ def supersteps_of(size: RunSize, settings: Settings) -> Supersteps:
 def _units(settings: Settings) -> list[int]:
     """Units of each of the independent reservoirs, the largest first."""
     scales = settings.reservoir.recurrent_scale
-    if not method_of(settings.method).searches:
+    if not METHODS[settings.method].searches:
         scales, _ = set_scales(settings)
     count = len(scales) if isinstance(scales, tuple) else 1
     return units_of_blocks(settings.reservoir.dim, count)
@@ -175,7 +175,7 @@ def _sums_device(size: RunSize, moves: Volume) -> int:
 def blocks_of(size: RunSize, settings: Settings) -> tuple[int, ...]:
     """Columns of each block of the embedding."""
     dim = settings.reservoir.dim
-    if not method_of(settings.method).second_stage:
+    if not METHODS[settings.method].second_stage:
         return (dim,)
     more = widths(size.nodes, size.features, not settings.input.directed)
     return tuple(width for width in (dim, *more) if width)

@@ -111,7 +111,7 @@ def _write(run: RunDirectory, results: Results, inputs: dict[str, Any]) -> Versi
     dim = results.of("embeddings").get("dim") or settings.reservoir.dim
     itemsize = np.dtype(settings.exchange.dtype).itemsize
     write("partitions", partitions_table(stages["graph"], itemsize, dim))
-    for step in STEPS.records():
+    for step in STEPS:
         for name, made in STEPS.module_of(step).make(results).items():
             if isinstance(made, pa.Table):
                 results.tables[name] = made

@@ -19,7 +19,7 @@ from tests.quantify.samples import (
 )
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InputError
-from xnq_dist.core.quantifiers import records
+from xnq_dist.core.quantifiers import QUANTIFIERS
 from xnq_dist.quantify.classic import histograms, members
 from xnq_dist.quantify.classic.members import usable_members
 from xnq_dist.quantify.registry import make_quantifier
@@ -29,7 +29,7 @@ ADJUSTED = ["acc", "pacc", "nacc", "npacc"]
 PRIORS = {2: [0.6, 0.4], 3: [0.2, 0.5, 0.3]}
 CASES = [
     (name, n)
-    for name in records()
+    for name in QUANTIFIERS
     for n in PRIORS
     if n == 2 or name not in ("hdy", "dys")
 ]
@@ -92,7 +92,7 @@ def test_members_drawn_twice_count_twice_and_other_communities_keep_every_bit(
     np.testing.assert_allclose(four, once, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", records())
+@pytest.mark.parametrize("name", QUANTIFIERS)
 def test_communities_of_labelled_or_no_members_have_no_estimate(name):
     posteriors, reference = drawn(2)
     posteriors[10:14] = 0

@@ -17,7 +17,7 @@ from tests.quantify.samples import (
     their_quantifier,
 )
 from xnq_dist.core.config import load_settings
-from xnq_dist.core.quantifiers import records
+from xnq_dist.core.quantifiers import QUANTIFIERS
 from xnq_dist.quantify.registry import make_quantifier
 
 THEIRS = {
@@ -51,7 +51,7 @@ def over_confident(prior, seed=0, n=1600):
         (name, prior)
         for name in THEIRS
         for prior in ([0.7, 0.3], [0.1, 0.4, 0.3, 0.2])
-        if records()[name].defined_for(len(prior))
+        if QUANTIFIERS[name].defined_for(len(prior))
     ],
 )
 def test_estimates_are_those_of_quapy(name, prior, monkeypatch):

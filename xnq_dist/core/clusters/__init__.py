@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xnq_dist.core import records
+from xnq_dist.core.records import PartRecord, Registry
 
 __all__ = ["CLUSTERS", "ClusterKind"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClusterKind(records.PartRecord):
+class ClusterKind(PartRecord):
     """One kind of cluster."""
 
     running: bool = False
@@ -33,7 +33,7 @@ class ClusterKind(records.PartRecord):
     """Whether each worker has its own GPU."""
 
 
-CLUSTERS = records.Registry(
+CLUSTERS = Registry(
     "cluster kind",
     (
         ClusterKind(

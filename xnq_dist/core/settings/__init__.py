@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from xnq_dist.core.clusters import CLUSTERS
-from xnq_dist.core.method_records import METHODS, RECURRENT_SCALES, method_of
+from xnq_dist.core.method_records import METHODS, RECURRENT_SCALES
 from xnq_dist.core.quantifiers import QUANTIFIERS
 from xnq_dist.core.settings.communities import (
     AutoSettings,
@@ -101,7 +101,7 @@ class Settings(Section):
     """how posteriors are made"""
     quantifier: Annotated[str, AfterValidator(QUANTIFIERS.check)] = Field(
         "auto",
-        json_schema_extra=lambda schema: schema.update(enum=[*QUANTIFIERS.records()]),
+        json_schema_extra=lambda schema: schema.update(enum=[*QUANTIFIERS]),
     )
     """estimator of a community's prevalence; auto: known labels, and posteriors of the
     other members moved by them, with intervals; hdy, dys: for two classes only"""
@@ -137,7 +137,7 @@ class Settings(Section):
 
     def faults(self) -> Iterator[str]:
         """Settings of several sections that do not go together."""
-        method, folds = method_of(self.method), self.readout.folds
+        method, folds = METHODS[self.method], self.readout.folds
         scales, dim = self.reservoir.recurrent_scale, self.reservoir.dim
         what = "reservoir.recurrent_scale"
         if method.second_stage and scales == "select":
@@ -168,7 +168,7 @@ class Settings(Section):
                 "labels.drawn = weighted needs method = xnq+, the readout that takes "
                 "weights: set method = xnq+, or labels.drawn = unknown"
             )
-        on_gpu = CLUSTERS.record_of(self.cluster.kind).gpu
+        on_gpu = CLUSTERS[self.cluster.kind].gpu
         if self.backend == "cpu" and on_gpu:
             yield "cluster.kind = cuda needs backend = auto or gpu"
         if self.exchange.on_cpus and (self.backend == "gpu" or on_gpu):

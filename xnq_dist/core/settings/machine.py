@@ -67,7 +67,7 @@ class ClusterSettings(Section):
 
     def faults(self) -> Iterator[str]:
         """What a kind of cluster needs or cannot use."""
-        record = CLUSTERS.record_of(self.kind)
+        record = CLUSTERS[self.kind]
         if record.queued and "auto" in (self.workers, self.memory_limit):
             yield (
                 f"cluster.kind = {self.kind} needs cluster.workers and "

@@ -272,7 +272,7 @@ def choose_methods(names: Sequence[str], has_features: bool) -> list[Method]:
             configurations=strength_grid,
             score=partial(row_scores, partial(embed_method, record.name)),
         )
-        for record in RECORDED.records().values()
+        for record in RECORDED.values()
     }
     known = METHODS | of_pipeline | METHODS
     for name in names:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
-from xnq_dist.core.method_records import method_of
+from xnq_dist.core.method_records import METHODS
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import FileRecord, RunDirectory, Stage
 from xnq_dist.graph import layout
@@ -126,7 +126,7 @@ def study(
         seen, degree = others.sum(axis=1), walks[:, -1]
         rate = n_known / max(n_known + n_free, 1)
         rates.append(log_rates(seen, degree, rate, 1.0 - 1.0 / count))
-    if not method_of(settings.method).second_stage:
+    if not METHODS[settings.method].second_stage:
         folds = np.zeros(len(rows), np.int32)
     scored = ScoredRows(
         scores(nodes.posteriors[rows], reference.prior),

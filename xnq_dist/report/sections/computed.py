@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from xnq_dist.core.method_records import method_of
-from xnq_dist.core.quantifiers import record_of
+from xnq_dist.core.method_records import METHODS
+from xnq_dist.core.quantifiers import QUANTIFIERS
 from xnq_dist.report.page_data import Page
 
 __all__ = ["body"]
@@ -14,8 +14,8 @@ def body(facts: Page) -> str:
     readout, quantify = facts.of("readout"), facts.of("quantify")
     return facts.render(
         "computed.html.j2",
-        method=method_of(facts.settings.method),
-        quantifier_text=record_of(facts.settings.quantifier).text,
+        method=METHODS[facts.settings.method],
+        quantifier_text=QUANTIFIERS[facts.settings.quantifier].text,
         source=quantify.get("source", ""),
         pooled=quantify.get("pooled"),
         skill=readout.get("skill"),
