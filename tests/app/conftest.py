@@ -42,7 +42,7 @@ def finished_run(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def run_copy(finished_run, tmp_path) -> Path:
-    """A copy of a finished run, hard links between its files included."""
+    """A copy of a finished run."""
     subprocess.run(
         ["cp", "-a", str(finished_run), str(tmp_path / "run")], check=True, timeout=60
     )

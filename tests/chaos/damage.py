@@ -130,7 +130,7 @@ def prepared(folder: Path, client: Client) -> Bench:
 
 
 def copied(source: Path, target: Path) -> None:
-    """Copy a folder; hard links between its files are kept."""
+    """Copy a folder."""
     subprocess.run(["cp", "-a", str(source), str(target)], check=True, timeout=60)
 
 

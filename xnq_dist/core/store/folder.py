@@ -136,13 +136,9 @@ class Folder:
             self.delete(MANIFEST)
             self.filesystem.delete_dir(self.path())
 
-    def copy(self, name: str, target: str, source: Folder | None = None) -> None:
-        """Copy a file of this folder, or of another in the same store.
-
-        An object store copies files by itself; the copy is visible once complete.
-        """
-        old = (source or self).path(name)
-        self.filesystem.copy_file(old, self.path(target))
+    def copy(self, name: str, target: str) -> None:
+        """Copy a file, as an object store does: the copy is visible once complete."""
+        self.filesystem.copy_file(self.path(name), self.path(target))
 
     def read_bytes(self, name: str) -> bytes:
         """Read a complete file."""

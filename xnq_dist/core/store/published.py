@@ -8,8 +8,6 @@ Nothing is removed before its replacement is complete.
 
 from __future__ import annotations
 
-import os
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,7 +150,9 @@ class Published:
         }
         self._top.write_record(POINTER, pointer)
         for record in version.manifest.files:
-            self._place(version.folder, record.name)
+            # A copy: damage to one of the two leaves the other.
+            data = version.folder.read_bytes(record.name)
+            self._top.write_bytes(record.name, data)
         for name in self._outdated(version):
             self._top.delete(name)
 
@@ -169,29 +169,13 @@ class Published:
         named = {record.name for record in version.manifest.files}
         return {name for name in self._top.names() if name in TABLES} - named
 
-    def _place(self, source: Folder, name: str) -> None:
-        top = self._top
-        if not top.is_local:
-            top.copy(name, name, source)
-            return
-        aside = top.path(f"{name}.{uuid.uuid4().hex[:8]}.tmp")
-        try:
-            os.link(source.path(name), aside)
-        except OSError:  # a filesystem without hard links
-            top.write_bytes(name, source.read_bytes(name))
-        else:
-            os.replace(aside, top.path(name))
-            Path(aside).unlink(missing_ok=True)  # where both were the same file
-
     def trim(self, keep: int) -> None:
         """Remove the oldest versions; the current one and the one before it stay."""
-        stay = {version.run_id for version in self.history()[:2]}
-        for version in self.versions()[:-keep]:
-            if version.run_id not in stay:
-                version.folder.delete_folder()
+        old = {version.run_id for version in self.versions()[:-keep]}
+        old -= {version.run_id for version in self.history()[:2]}
         for name in self._top.child(VERSIONS).names():
             folder = self.stage(name).folder
-            if not folder.exists(MANIFEST):  # of a killed run
+            if name in old or not folder.exists(MANIFEST):  # of a killed run
                 folder.delete_folder()
 
 
