@@ -270,4 +270,4 @@ def test_workers_lost_during_a_question_are_left_out(client, monkeypatch):
     with pytest.raises(ClusterError, match=r"tcp://b:1 has xnq-dist 0\.0\.1"):
         cluster._check_versions(client)
     answers["tcp://b:1"] = cluster.__version__
-    assert cluster._check_versions(client) == 1
+    cluster._check_versions(client)

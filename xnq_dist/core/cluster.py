@@ -35,7 +35,7 @@ from xnq_dist.core.sizes import parse_bytes
 from xnq_dist.core.terminal import kept_from_children
 from xnq_dist.core.waiting import (
     TIMEOUT,
-    first_worker,
+    Heartbeats,
     run_on_workers,
     worker_records,
     workers,
@@ -190,12 +190,8 @@ def open_cluster(settings: ClusterSettings) -> Iterator[Connection]:
                 module.wait(cluster, settings, size)
             connection = Connection(cluster.scheduler_address, cluster.security)
         with connect(connection, settings.timeout) as client:
-            if not (first_worker(client) and _check_versions(client)):
-                raise InfrastructureError(
-                    f"the scheduler at {connection.address} has no workers after "
-                    f"{settings.timeout:g} s: start some with `dask worker`, and run "
-                    "again; if they are lost, give each worker more memory"
-                )
+            Heartbeats(client).wait_for_one()
+            _check_versions(client)
         yield connection
 
 
@@ -346,20 +342,16 @@ def device_memory(client: Client, settings: ClusterSettings) -> int:
 
 
 def _version() -> str:
-    from xnq_dist._version import __version__ as version
+    """The version of the process that calls it, such as a worker."""
+    return __version__
 
-    return version
 
-
-def _check_versions(client: Client) -> int:
-    """Refuse workers with another version; return how many workers answered."""
-    answers = run_on_workers(client, _version)
-    # Lost connections are OSErrors: ignore workers that are lost during the call.
-    found = {at: each for at, each in answers.items() if not isinstance(each, OSError)}
-    for address, version in found.items():
-        if version != __version__:
+def _check_versions(client: Client) -> None:
+    """Refuse workers with another version."""
+    for address, version in run_on_workers(client, _version).items():
+        # Lost connections are OSErrors: ignore workers that are lost during the call.
+        if version != __version__ and not isinstance(version, OSError):
             raise ClusterError(
                 f"worker {address} has xnq-dist {version}, this process has "
                 f"{__version__}: install the same version everywhere"
             )
-    return len(found)

@@ -31,7 +31,6 @@ __all__ = [
     "LOOKED",
     "TIMEOUT",
     "Heartbeats",
-    "first_worker",
     "gather",
     "raise_failure",
     "result",
@@ -131,17 +130,15 @@ class Heartbeats:
         elif time.monotonic() > self._until:
             raise InfrastructureError(
                 f"no Dask worker has given a sign of life for {self.timeout:g} s: "
-                "start workers again if they are yours, and run again to resume"
+                "start some with `dask worker` if they are yours, with more memory if "
+                "they were lost, and run again to resume"
             )
         return found
 
-
-def first_worker(client: Client) -> dict[str, int]:
-    """Wait for a worker to join; return threads by address, empty after the timeout."""
-    end = time.monotonic() + TIMEOUT.get()
-    while not (found := workers(client)) and time.monotonic() < end:
-        time.sleep(POLL / 10)
-    return found
+    def wait_for_one(self) -> None:
+        """Wait until there is a worker."""
+        while not self.look():
+            time.sleep(POLL / 10)
 
 
 def wait_some(

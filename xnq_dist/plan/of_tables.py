@@ -13,7 +13,7 @@ from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.need import GraphSize, Workers
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.sizes import human, parse_bytes
-from xnq_dist.core.waiting import first_worker
+from xnq_dist.core.waiting import Heartbeats
 from xnq_dist.graph.head import count_tables
 from xnq_dist.graph.tables import Sources
 from xnq_dist.groups.detection import groups_by_all_edges
@@ -180,7 +180,7 @@ def _workers(settings: Settings, free: int | None = None) -> Workers:
         return replace(size, device=device)
     connection = module.connection_to(settings.cluster)
     with cluster.connect(connection, settings.cluster.timeout) as client:
-        first_worker(client)  # `open_cluster` reports if there is none
+        Heartbeats(client).wait_for_one()
         return cluster.workers_of(client, settings)
 
 

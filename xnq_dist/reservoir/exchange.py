@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from xnq_dist.core.arrays import Floats32
 from xnq_dist.core.errors import DoesNotFitError
 from xnq_dist.core.store import Manifest, Stage
-from xnq_dist.core.waiting import POLL, Heartbeats, raise_failure, wait_some, watched
+from xnq_dist.core.waiting import Heartbeats, raise_failure, wait_some, watched
 from xnq_dist.reservoir.context import place
 from xnq_dist.reservoir.mailbox import WorkersLost
 from xnq_dist.reservoir.wire import Receiver
@@ -74,8 +74,7 @@ def on_workers(
     suspects: frozenset[str] = frozenset()
     while True:
         try:
-            while not beats.look():  # until a worker is alive; raises at timeout
-                time.sleep(POLL)
+            beats.wait_for_one()
             with closing(Exchange(client, graph, manifest, beats, suspects)) as made:
                 return use(made)
         except WorkersLost as event:
