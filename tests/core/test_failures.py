@@ -19,7 +19,6 @@ from tests.conftest import SmallGraph, rest_in, small_settings, with_graph, writ
 from tests.disks import NoSmallDisk, SmallDisk, mounted
 from xnq_dist import pipeline
 from xnq_dist.core.errors import (
-    ConnectionLostError,
     DamagedError,
     DoesNotFitError,
     InfrastructureError,
@@ -233,7 +232,7 @@ def test_damage_behind_another_error_stays_damage():
 def test_cancelled_futures_are_a_lost_connection(client):
     future = client.submit(sum, [1, 2], pure=False)
     client.cancel([future])
-    with pytest.raises(ConnectionLostError, match="scheduler"), stage_errors("/r", "x"):
+    with pytest.raises(InfrastructureError, match="scheduler"), stage_errors("/r", "x"):
         future.result(timeout=30)
 
 

@@ -23,7 +23,6 @@ from xnq_dist.core.backend import (
 from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.errors import (
     ClusterError,
-    ConnectionLostError,
     InfrastructureError,
     SettingsError,
     causes,
@@ -226,7 +225,7 @@ def connect(connection: Connection, timeout: float = 60.0) -> Iterator[Client]:
     try:
         yield client
     except (CancelledError, ClosedClientError) as error:
-        raise ConnectionLostError(
+        raise InfrastructureError(
             f"the connection to the Dask scheduler at {address} was lost ({error}): "
             "start it again if it is yours, and run again to resume"
         ) from error

@@ -6,7 +6,6 @@ from xnq_dist.core.redaction import joined, redacted, split_query
 
 __all__ = [
     "ClusterError",
-    "ConnectionLostError",
     "DamagedError",
     "DoesNotFitError",
     "InfrastructureError",
@@ -70,10 +69,6 @@ class InfrastructureError(XnqError):
     """A disk, cluster, network or service failed, or is in use: run it again."""
 
     exit_code = 4
-
-
-class ConnectionLostError(InfrastructureError):
-    """A connection broke while a stage used it; trying again may succeed."""
 
 
 class StageError(XnqError):

@@ -14,7 +14,6 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from xnq_dist.core.errors import (
-    ConnectionLostError,
     DoesNotFitError,
     InfrastructureError,
     InputError,
@@ -88,7 +87,7 @@ RULES: tuple[tuple[Signs, type[XnqError], str, str], ...] = (
     ),
     (
         NO_CLUSTER,
-        ConnectionLostError,
+        InfrastructureError,
         "the Dask scheduler or workers were lost",
         "start them again if they are yours",
     ),
@@ -100,7 +99,7 @@ RULES: tuple[tuple[Signs, type[XnqError], str, str], ...] = (
     ),
     (
         NO_ANSWER,
-        ConnectionLostError,
+        InfrastructureError,
         "the object store does not answer",
         "check the network and its address",
     ),

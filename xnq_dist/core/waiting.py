@@ -22,7 +22,7 @@ from contextvars import ContextVar
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from xnq_dist.core.errors import ConnectionLostError, InfrastructureError
+from xnq_dist.core.errors import InfrastructureError
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -71,7 +71,7 @@ def worker_records(client: Client) -> dict[str, Any]:
 
     Raises
     ------
-    ConnectionLostError
+    InfrastructureError
         When the scheduler does not answer within the timeout.
     """
     try:
@@ -92,7 +92,7 @@ def workers(client: Client) -> dict[str, int]:
 
     Raises
     ------
-    ConnectionLostError
+    InfrastructureError
         When the scheduler is gone.
     """
     records = worker_records(client)
@@ -201,11 +201,11 @@ def raise_failure(future: Future[Any]) -> None:
 
     Raises
     ------
-    ConnectionLostError
+    InfrastructureError
         When it was cancelled: the scheduler, or data that it needs, was lost.
     """
     if future.status == "cancelled":
-        raise ConnectionLostError(
+        raise InfrastructureError(
             "work on the Dask cluster was cancelled: the scheduler, or data on a "
             "worker, was lost; start them again if they are yours, and run again to "
             "resume"
@@ -261,8 +261,8 @@ def watched(call: Callable[[], T], look: Look) -> T:
     return answer.result(timeout=0)
 
 
-def _scheduler_lost(error: OSError) -> ConnectionLostError:
-    return ConnectionLostError(
+def _scheduler_lost(error: OSError) -> InfrastructureError:
+    return InfrastructureError(
         f"the Dask scheduler was lost ({str(error) or type(error).__name__}): start it "
         "again if it is yours, and run again to resume"
     )
