@@ -83,7 +83,7 @@ def test_a_new_cluster_kind_does_a_run(
         SettingsError, match=r"no cluster kind 'threads': choose one of auto, local"
     ):
         load_settings(overrides=["cluster.kind=threads"])
-    threads = {"name": "threads", "title": "threads of this process"}
+    threads = {"name": "threads", "text": "threads of this process"}
     add(CLUSTERS, ClusterKind(**threads, module=ADDED), THREADS)
     assert "; threads: threads of this process" in settings_help()
     settings = small_settings("cluster.kind=threads")
@@ -117,16 +117,14 @@ def make(results):
 
 
 def test_a_new_step_is_published(add: Add, tmp_path: Path) -> None:
-    add(STEPS, PartRecord(name="count", title="Count", module=ADDED), STEP)
+    add(STEPS, PartRecord(name="count", module=ADDED), STEP)
     run = write_fake_run(tmp_path / "run", [prevalence_table(["a", "b"])])
     publish(run, load_settings())
     assert (tmp_path / "run" / "count.txt").read_text() == "2"
 
 
 def test_a_new_section_is_on_the_page_in_its_order(add: Add) -> None:
-    add(
-        SECTIONS, PartRecord(name="largest", title="The largest", module=ADDED), SECTION
-    )
+    add(SECTIONS, PartRecord(name="largest", text="The largest", module=ADDED), SECTION)
     html = made_page(prevalence_table(["<a>", "<b>"]))
     headings = re.findall('<h2 id="(.+?)">', html)
     first = ["communities", "glance", "inputs", "computed", "run", "cite"]
@@ -152,6 +150,7 @@ def test_a_new_method_does_a_run_and_is_evaluated(
     several = MethodRecord(
         name="several",
         title="Several reservoirs",
+        text="Several reservoirs",
         report="A logistic readout turned all states into scores",
         module=ADDED,
     )

@@ -49,7 +49,6 @@ def halfway(add):
     """A quantifier in a folder of its own."""
     record = Record(
         name="halfway",
-        title="HalfWay",
         text="Halfway between SLD and the mean posterior.",
         two_classes=True,
         module=ADDED,

@@ -25,6 +25,8 @@ INPUT_SCALE = 0.3
 class MethodRecord(PartRecord):
     """One method: an embedding and a readout."""
 
+    title: str
+    """Name in results of comparisons."""
     report: str
     """What the readout does, in the report after "Every node has a state."."""
     searches: bool = False

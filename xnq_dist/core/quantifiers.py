@@ -22,8 +22,6 @@ class Record(PartRecord):
 
     two_classes: bool = False
     """Whether it is defined for two classes only."""
-    labelled: bool = False
-    """Whether it needs labelled nodes that were not used to fit the readout."""
     neighbours: bool = False
     """Whether it needs the posteriors of nodes' neighbours."""
     votes: bool = False
@@ -39,7 +37,6 @@ class Record(PartRecord):
 RECORDS = (
     Record(
         name="auto",
-        title="auto",
         text=(
             "Known labels are counted; the unlabelled members add the mean of their "
             "posteriors, moved by the community's labelled members as far as all "
@@ -53,81 +50,66 @@ RECORDS = (
     ),
     Record(
         name="cc",
-        title="CC",
         text="Classify and count: the share of nodes whose most probable class it is.",
         votes=True,
         module="xnq_dist.quantify.classic.counts",
     ),
     Record(
         name="acc",
-        title="ACC",
         text="Adjusted count: votes corrected by the readout's error rates.",
-        labelled=True,
         votes=True,
         module="xnq_dist.quantify.classic.counts",
     ),
     Record(
         name="pcc",
-        title="PCC",
         text="Mean posterior (probabilistic classify and count).",
         module="xnq_dist.quantify.classic.counts",
     ),
     Record(
         name="pacc",
-        title="PACC",
         text=(
             "Adjusted mean posterior: mean posteriors corrected by the readout's mean "
             "posteriors within each class."
         ),
-        labelled=True,
         module="xnq_dist.quantify.classic.counts",
     ),
     Record(
         name="hdy",
-        title="HDy",
         text=(
             "Histograms of the posterior: the mixture of the two classes' histograms "
             "that is nearest to the community's (Hellinger distance), and the median "
             "over 10, 20, ..., 110 bins."
         ),
         two_classes=True,
-        labelled=True,
         module="xnq_dist.quantify.classic.histograms",
     ),
     Record(
         name="dys",
-        title="DyS",
         text=(
             "Histograms of the posterior: the mixture of the two classes' histograms "
             "that is nearest to the community's (Topsoe distance)."
         ),
         two_classes=True,
-        labelled=True,
         module="xnq_dist.quantify.classic.histograms",
     ),
     Record(
         name="dmy",
-        title="DMy",
         text=(
             "Histograms of every class's posterior: the mixture of the classes' "
             "histograms that is nearest to the community's (mean Topsoe distance)."
         ),
-        labelled=True,
         module="xnq_dist.quantify.classic.histograms",
     ),
     Record(
         name="kdey_ml",
-        title="KDEy-ML",
         text=(
             "Kernel densities of the posteriors of each class's labelled nodes: the "
             "mixture of them that makes the community's posteriors most likely."
         ),
-        labelled=True,
         module="xnq_dist.quantify.classic.kdey_ml",
     ),
     Record(
         name="sld",
-        title="SLD",
         text=(
             "Expectation maximisation after Saerens, Latinne and Decaestecker (SLD): "
             "starting from the class proportions of the labelled nodes, posteriors "
@@ -138,36 +120,30 @@ RECORDS = (
     ),
     Record(
         name="nacc",
-        title="NACC",
         text=(
             "Neighbourhood-aware adjusted count (NACC): votes of a node and of most "
             "of its neighbours, taken together, corrected by how often each pair was "
             "seen at the labelled nodes of each class."
         ),
-        labelled=True,
         neighbours=True,
         module="xnq_dist.quantify.classic.neighbour_counts",
     ),
     Record(
         name="npacc",
-        title="NPACC",
         text=(
             "Neighbourhood-aware adjusted mean posterior: products of a node's "
             "posterior and its neighbours' mean posterior, corrected by their means "
             "at the labelled nodes of each class."
         ),
-        labelled=True,
         neighbours=True,
         module="xnq_dist.quantify.classic.neighbour_counts",
     ),
     Record(
         name="sld_bcts",
-        title="SLD-BCTS",
         text=(
             "SLD after bias-corrected temperature scaling: posteriors are "
             "recalibrated on the labelled nodes before expectation maximisation."
         ),
-        labelled=True,
         module="xnq_dist.quantify.classic.sld_bcts",
     ),
 )

@@ -21,8 +21,6 @@ class PartRecord:
 
     name: str
     """Name in the settings."""
-    title: str
-    """Name in reports and help."""
     text: str = ""
     """Description in reports and help."""
     module: str
@@ -62,5 +60,5 @@ class Registry(dict[str, R]):
         """Add the setting's values and their descriptions to its JSON schema."""
         schema["enum"] = list(self)
         schema["description"] += "".join(
-            f"; {name}: {record.text or record.title}" for name, record in self.items()
+            f"; {name}: {record.text}" for name, record in self.items()
         )

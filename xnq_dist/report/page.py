@@ -33,7 +33,7 @@ def page(shown: Page) -> str:
     naming = shown.naming
     own = {"communities": naming.communities().capitalize()}
     bodies = [
-        (name, own.get(name, record.title), SECTIONS.module_of(name).body(shown))
+        (name, own.get(name, record.text), SECTIONS.module_of(name).body(shown))
         for name, record in SECTIONS.items()
     ]
     some = naming.some_communities(len(shown.view.names))

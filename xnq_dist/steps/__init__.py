@@ -21,6 +21,6 @@ _MODULES = {
 }
 STEPS = Registry(
     "step",
-    (PartRecord(name=name, title=name, module=at) for name, at in _MODULES.items()),
+    (PartRecord(name=name, module=at) for name, at in _MODULES.items()),
 )
 """The steps, in the order in which they are done."""

@@ -38,30 +38,30 @@ CLUSTERS = Registry(
     (
         ClusterKind(
             name="auto",
-            title="this process alone if it fits and is as fast, else worker processes",
+            text="this process alone if it fits and is as fast, else worker processes",
             module="xnq_dist.core.clusters.local",
         ),
         ClusterKind(
             name="local",
-            title="worker processes on this machine",
+            text="worker processes on this machine",
             shares=True,
             module="xnq_dist.core.clusters.local",
         ),
         ClusterKind(
             name="address",
-            title="a running Dask scheduler",
+            text="a running Dask scheduler",
             running=True,
             module="xnq_dist.core.clusters.address",
         ),
         ClusterKind(
             name="cuda",
-            title="one worker for each GPU of this machine",
+            text="one worker for each GPU of this machine",
             gpu=True,
             module="xnq_dist.core.clusters.cuda",
         ),
         ClusterKind(
             name="slurm",
-            title="jobs that are submitted to SLURM",
+            text="jobs that are submitted to SLURM",
             queued=True,
             module="xnq_dist.core.clusters.slurm",
         ),

@@ -1,6 +1,6 @@
 """The sections of the report page, one module each.
 
-A section is a record here (`title` is its heading) and a module with a function
+A section is a record here (`text` is its heading) and a module with a function
 ``body(facts)``, which returns the HTML below the heading, or an empty text if the
 section does not apply. `Page.render` fills in a template of the folder `templates`
 and escapes texts from the data.
@@ -26,7 +26,7 @@ _TITLES = {
 SECTIONS = Registry(
     "section",
     (
-        PartRecord(name=name, title=title, module=f"{__name__}.{name}")
+        PartRecord(name=name, text=title, module=f"{__name__}.{name}")
         for name, title in _TITLES.items()
     ),
 )
