@@ -139,16 +139,14 @@ def gpu() -> GpuBackend:
 
 
 def choose(requested: str) -> Backend:
-    """The backend ``cpu``, ``gpu``, or ``auto``: a GPU if this process has one.
+    """The backend ``cpu`` or ``gpu``, which `cluster.settle` chose for all workers.
 
     Raises
     ------
     SettingsError
         When a GPU is requested and cannot be used.
     """
-    if requested == "gpu" or (requested == "auto" and gpu_facts().devices):
-        return gpu()
-    return Backend()
+    return gpu() if requested == "gpu" else Backend()
 
 
 @dataclass(frozen=True)
