@@ -100,9 +100,6 @@ def open_run(
 
 
 def _check_place(run: RunDirectory, tables: Iterable[str | None]) -> None:
-    folder = run.folder
-    if folder.is_local and folder.exists() and not folder.is_folder():
-        raise RunDirectoryError(f"{run.uri} is a file: choose another --out")
     for path in tables:
         if path and within(absolute(path), run.uri):
             raise RunDirectoryError(

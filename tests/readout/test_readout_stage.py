@@ -240,7 +240,7 @@ def test_labels_beyond_the_maximum_are_out_of_fold(
 
 def test_errors_name_what_is_missing_or_mismatched(tmp_path, thread_client):
     x, labels, role = graph_labels()
-    with pytest.raises(StageError, match="no complete stage 'graph': run prepare"):
+    with pytest.raises(StageError, match="no complete stage 'graph': run again"):
         fit_and_write(RunDirectory(tmp_path / "none"), SETTINGS, thread_client)
     run = make_run(tmp_path / "run", 2, x, labels, role)
     other = make_run(tmp_path / "other", 3, x, labels, role)

@@ -211,7 +211,7 @@ def _fail(number, states):
 
 
 def test_embedding_without_a_graph_is_refused(tmp_path, client):
-    with pytest.raises(StageError, match="run prepare first"):
+    with pytest.raises(StageError, match="no complete stage 'graph': run again"):
         embed_scaled(RunDirectory(tmp_path), small_settings(), client, 1.0, 1.0)
 
 

@@ -126,8 +126,8 @@ def select_scales(
     if not selects_scales(settings):
         run.stage("select").folder.delete_folder()  # of earlier settings, if any
         return set_scales(settings)
-    manifest = run.complete("graph", "run prepare first")
-    known = run.complete("labels", "run prepare first")
+    manifest = run.complete("graph")
+    known = run.complete("labels")
     inputs = select_inputs(manifest, known, settings)
     selected = run.reuse("select", inputs)
     if selected is None:

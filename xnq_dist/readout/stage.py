@@ -117,7 +117,7 @@ def write_posteriors(
 
     Arguments and errors as for `fit_readout`, which made the stage ``readout``.
     """
-    fitted = run.complete("readout", "run fit_readout first")
+    fitted = run.complete("readout")
     inputs = posteriors_inputs(fitted)
     with stage_errors(run.uri, "posteriors"):
         written = run.reuse("posteriors", inputs)
@@ -150,7 +150,7 @@ def write_posteriors(
 def _made_from(run: RunDirectory, settings: Settings) -> tuple[Embedded, Manifest]:
     """Return the embedded graph with any scores and its labels, all of one graph."""
     source = Embedded.of(run, settings)
-    labels = run.complete("labels", "run prepare first")
+    labels = run.complete("labels")
     for made in (source.embedded, labels):
         if made.inputs["graph"] != source.manifest.fingerprint:
             raise StageError(

@@ -72,12 +72,12 @@ class Embedded:
         """
         scores = None
         if settings.columns.scores:
-            scores = run.stage("scores"), run.complete("scores", "run prepare first")
+            scores = run.stage("scores"), run.complete("scores")
         return cls(
             run.stage("graph"),
-            run.complete("graph", "run prepare first"),
+            run.complete("graph"),
             run.stage("embeddings"),
-            run.complete("embeddings", "run embed first"),
+            run.complete("embeddings"),
             scores,
         )
 

@@ -80,7 +80,7 @@ def embed_scaled(
     Independent reservoirs run one after the other if they do not fit together in the
     memory of the workers; this gives the same bits.
     """
-    graph, manifest = run.stage("graph"), run.complete("graph", "run prepare first")
+    graph, manifest = run.stage("graph"), run.complete("graph")
     settings = cluster.settle(client, settings)
     inputs = embeddings_inputs(manifest, settings, recurrent_scale, input_scale)
     current = run.reuse("embeddings", inputs)

@@ -53,7 +53,7 @@ def places_cases() -> Iterable[Case]:
     yield Case(
         "out-is-a-file",
         put("file", b"x"),
-        ("is a file", "--out"),
+        ("File exists", "--out"),
         arguments=("--out={folder}/file",),
         right_arguments=("--out={folder}/../other",),
     )

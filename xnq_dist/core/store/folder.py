@@ -107,12 +107,8 @@ class Folder:
         return self.filesystem.get_file_info(self.path(name))
 
     def exists(self, name: str = "") -> bool:
-        """Whether a file (without a name: the folder) exists."""
+        """Whether a file or folder (without a name: this one) exists."""
         return bool(self._info(name).type != pafs.FileType.NotFound)
-
-    def is_folder(self, name: str = "") -> bool:
-        """Whether a folder of this name (without a name: this one) exists."""
-        return bool(self._info(name).type == pafs.FileType.Directory)
 
     def size(self, name: str) -> int | None:
         """Bytes of a file; None if it does not exist."""
@@ -132,7 +128,7 @@ class Folder:
 
     def delete_folder(self) -> None:
         """Remove the folder with its contents, the manifest first, if it exists."""
-        if self.is_folder():
+        if self.exists():
             self.delete(MANIFEST)
             self.filesystem.delete_dir(self.path())
 

@@ -48,11 +48,14 @@ class RunDirectory:
         """The folder of a stage."""
         return Stage(self.folder.child(name), name)
 
-    def complete(self, name: str, advice: str = "run again to resume") -> Manifest:
-        """The manifest of a stage; a `StageError` ending in `advice` if it has none."""
+    def complete(self, name: str) -> Manifest:
+        """The manifest of a stage; a `StageError` if the stage is not complete."""
         manifest = self.stage(name).manifest()
         if manifest is None:
-            raise StageError(f"{self.uri} has no complete stage {name!r}: {advice}")
+            raise StageError(
+                f"{self.uri} has no complete stage {name!r}: run again to resume, or "
+                "make it first"
+            )
         return manifest
 
     def manifests(self) -> dict[str, Manifest]:
@@ -62,7 +65,7 @@ class RunDirectory:
 
     def stages(self) -> list[Stage]:
         """All existing stage folders; each checkpoint and each version is one."""
-        names = [name for name in FOLDERS if self.folder.is_folder(name)]
+        names = [name for name in FOLDERS if self.folder.exists(name)]
         for folder in (CHECKPOINTS, VERSIONS):
             names += [f"{folder}/{name}" for name in self.folder.child(folder).names()]
         return [self.stage(name) for name in names]
