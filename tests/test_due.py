@@ -334,4 +334,4 @@ def test_the_command_ends_at_once_when_nothing_changed(
     moved = Sources(sources.nodes, sources.edges, str(tmp_path / "moved.parquet"))
     Path(str(sources.memberships)).rename(str(moved.memberships))
     assert nothing_changed(str(out), moved, SETTINGS) is not None
-    assert RunRecord.read(run.folder).sources == moved.absolute()
+    assert RunRecord.read(run).sources == moved.absolute()

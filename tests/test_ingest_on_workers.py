@@ -60,7 +60,7 @@ def test_a_run_has_the_same_results(
     scratch.mkdir()
     settings = small_settings(f"scratch={scratch}", "cluster.kind=local")
     jobs.run_all(small_graph.sources, str(tmp_path / "workers"), settings)
-    plan = Plan.read(RunDirectory(tmp_path / "workers").folder)
+    plan = Plan.read(RunDirectory(tmp_path / "workers"))
     assert plan is not None
     assert plan.planned.ingest_workers == 2
     # One cluster reads the edges and does the later stages.
@@ -97,11 +97,11 @@ def test_workers_elsewhere_share_the_run_directory(
         )
     folders = [name for name in seen if name.startswith(leftovers.PREFIX)]
     assert len(folders) == 1
-    assert folders[0] not in run.folder.names()
+    assert folders[0] not in run.names()
 
 
 def test_what_a_killed_run_shared_is_removed(tmp_path: Path) -> None:
-    folder = RunDirectory(tmp_path / "run").folder
+    folder = RunDirectory(tmp_path / "run")
     folder.create()
     shared = tmp_path / "run" / owned_name()
     shared.mkdir()
@@ -120,7 +120,7 @@ def test_a_table_that_workers_cannot_read_is_read_in_one_process(
 ) -> None:
     monkeypatch.setattr("xnq_dist.graph.prepare.visible", lambda *_: False)
     run = RunDirectory(tmp_path / "run")
-    run.folder.create()
+    run.create()
     with caplog.at_level(logging.WARNING):
         pipeline.prepare(
             *(run, small_graph.sources, small_settings("partitions=3")),

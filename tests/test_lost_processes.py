@@ -136,7 +136,7 @@ def test_edges_of_a_lost_worker_are_read_again(calm, processes, tmp_path, monkey
     monkeypatch.setattr(ingest, "MIN_EDGES", 0)
     small_tasks(monkeypatch)
     run = RunDirectory(tmp_path / "run")
-    run.folder.create()
+    run.create()
     killed = []
 
     def progress(what: str, done: int, total: int) -> None:

@@ -61,7 +61,7 @@ def attempts(run: RunDirectory) -> dict[str, str]:
 
 def posteriors(run: RunDirectory) -> pa.Table:
     """All posteriors, by node id."""
-    return pq.read_table(run.folder.path("posteriors")).sort_by("node_id")
+    return pq.read_table(run.path("posteriors")).sort_by("node_id")
 
 
 def assert_same(run: RunDirectory, other: RunDirectory) -> None:
@@ -108,7 +108,7 @@ def test_same_results_with_many_partitions_on_two_workers(
 
 
 def test_what_is_published_adds_up(small_graph, run):
-    table = pq.read_table(run.folder.path("prevalence.parquet"))
+    table = pq.read_table(run.path("prevalence.parquet"))
     sums = table.group_by("community").aggregate([("prevalence", "sum")])
     np.testing.assert_allclose(sums["prevalence_sum"].to_numpy(), 1.0, atol=1e-9)
     rows = table.to_pylist()
@@ -160,7 +160,7 @@ def test_a_selected_scale_is_recorded_and_kept_until_labels_change(
     chosen = run.stage("select").manifest().facts
     assert chosen["recurrent_scale"] == 2.0
     assert sorted(row["input_scale"] for row in chosen["tried"]) == [0.1, 0.3, 1.0]
-    assert run.stage("select").folder.names() == ["_manifest.json"]
+    assert run.stage("select").names() == ["_manifest.json"]
     used = run.stage("embeddings").manifest().facts
     assert used["input_scale"] == chosen["input_scale"]
     first = attempts(run)

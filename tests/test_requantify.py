@@ -310,7 +310,7 @@ def test_column_of_the_node_table_needs_that_table(tmp_path, graph, client):
 
 def test_damage_in_the_base_is_named(tmp_path, graph, run, client):
     stage = run.stage("embeddings")
-    flip(stage.folder.path(stage.manifest().files[0].name))
+    flip(stage.path(stage.manifest().files[0].name))
     with pytest.raises(RunDirectoryError, match=r"repair it with xnq-dist run on"):
         requantify(client, run, tmp_path / "third")
     # In the same directory the stage is deleted and the readout computed again.

@@ -70,12 +70,12 @@ def nothing_changed(
     run = RunDirectory(out)
     try:
         with stage_errors(run.uri, OPEN):
-            record = RunRecord.read(run.folder)
+            record = RunRecord.read(run)
             if record is None or due_stages(run, sources, settings):
                 return None
             current = Published(run).current()
             if record.sources != sources.absolute():
-                with run_lock(run.folder):
+                with run_lock(run):
                     record_sources(run, sources)
     except DamagedError:
         return None  # a run repairs it
@@ -88,8 +88,8 @@ def nothing_changed(
 
 def record_sources(run: RunDirectory, sources: Sources) -> None:
     """Record where the tables of a complete run are now, for later commands."""
-    record = RunRecord.read(run.folder) or RunRecord()
-    replace(record, sources=sources.absolute()).write(run.folder)
+    record = RunRecord.read(run) or RunRecord()
+    replace(record, sources=sources.absolute()).write(run)
 
 
 def due_stages(
@@ -187,7 +187,7 @@ class Known:
     def is_made(self, name: str) -> bool:
         """Whether a stage is complete, and made from what is there now."""
         if name == "published":
-            record = RunRecord.read(self.run.folder)
+            record = RunRecord.read(self.run)
             if record is None or not record.settings:
                 return False  # a lost record: the run writes its tables and settings
             return _is_published(self.run, published_inputs(self.stages, self.settings))
@@ -222,12 +222,12 @@ class Known:
         if name == "posteriors":
             return posteriors_inputs(of["readout"])
         source = choose_source(self.sources.memberships, settings)
-        return quantify_inputs(of, self.run.folder, self.sources, settings, source)
+        return quantify_inputs(of, self.run, self.sources, settings, source)
 
     @cached_property
     def tables(self) -> Mapping[str, Any]:
         """Digests of nodes, features, edges and labels; a table without one is read."""
-        return read_contents(self.run.folder, self.sources, self.settings)
+        return read_contents(self.run, self.sources, self.settings)
 
     def _graph_inputs(self) -> dict[str, Any]:
         partitions = int(self.stages["graph"].facts["partitions"])
@@ -278,9 +278,9 @@ def summary(run: RunDirectory) -> dict[str, Any]:
     if current is None:
         raise StageError(f"{run.uri} has no results: run it again to resume")
     more = {
-        name: run.folder.uri_of(f"{name}.parquet")
+        name: run.uri_of(f"{name}.parquet")
         for name in ("anomalies", "changes")
-        if run.folder.exists(f"{name}.parquet")
+        if run.exists(f"{name}.parquet")
     }
     return {
         "run": run.uri,
@@ -288,8 +288,8 @@ def summary(run: RunDirectory) -> dict[str, Any]:
         "nodes": graph.facts["n_nodes"],
         "edges": graph.facts["n_edges"],
         "communities": quantify.facts["n_communities"],
-        "prevalence": run.folder.uri_of("prevalence.parquet"),
-        "report": run.folder.uri_of("report.html"),
+        "prevalence": run.uri_of("prevalence.parquet"),
+        "report": run.uri_of("report.html"),
         "verdict": (current.manifest.facts.get("verdict") or {}).get("lines", []),
         **more,
     }

@@ -66,7 +66,7 @@ def check_inputs(
     """
     from xnq_dist.quantify.default.scenarios import shares_left
 
-    profile = profile_inputs(sources, settings, run.folder)
+    profile = profile_inputs(sources, settings, run)
     for line in lines(profile, settings.disclosure.min_size, brief=True):
         log.info("%s", line)
     check_findings(profile.findings)
@@ -99,7 +99,7 @@ def check_request(run: RunDirectory, request: Request) -> None:
         return  # `take_over` says so
     found, classes = profile_again(
         settings,
-        run.folder,
+        run,
         (layout.load_ids(base.stage("graph"), graph), graph.inputs["nodes"]),
         request.labels,
         members,

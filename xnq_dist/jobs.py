@@ -294,7 +294,7 @@ def requantify(
     began = time.perf_counter()
     settings = request.settings
     with pipeline.open_run(request.out, request.sources, labels=request.labels) as run:
-        plan = Plan.read(RunDirectory(request.base).folder)
+        plan = Plan.read(RunDirectory(request.base))
         sized = plan.placed(settings) if plan else settings
         with Workers(sized, settings.cluster.timeout, client) as workers:
             again = run, request.sources, settings, workers

@@ -94,7 +94,7 @@ def open_run(
     with ExitStack() as held:
         with stage_errors(run.uri, OPEN):
             _check_place(run, (*vars(sources).values(), labels))
-            held.enter_context(run_lock(run.folder))
+            held.enter_context(run_lock(run))
             _take(run, overwrite)
         yield run
 
@@ -110,7 +110,7 @@ def _check_place(run: RunDirectory, tables: Iterable[str | None]) -> None:
 
 def _take(run: RunDirectory, overwrite: bool) -> None:
     """Make a locked folder a run directory; repair damage and remove leftovers."""
-    folder = run.folder
+    folder = run
     if not (folder.exists(RUN) or folder.exists(POINTER)):
         others = [
             name
@@ -134,8 +134,8 @@ def _take(run: RunDirectory, overwrite: bool) -> None:
 def _remove(run: RunDirectory) -> None:
     """Delete a run's stages; the published results stay."""
     for name in FOLDERS:
-        run.stage(name).folder.delete_folder()
-    RunRecord().write(run.folder)
+        run.stage(name).delete_folder()
+    RunRecord().write(run)
 
 
 @in_stage("graph")
@@ -181,10 +181,10 @@ def prepare(
     """
     from xnq_dist.graph import prepare as stage
 
-    tables = read_contents(run.folder, sources, settings)
+    tables = read_contents(run, sources, settings)
     _claim(run, sources, settings, tables["nodes"])
     plan = plan or plan_run(run, sources, settings)
-    plan.write(run.folder)
+    plan.write(run)
     planned = plan.planned
     _check_planned(run, planned, settings)
     workers: Callable[[], AbstractContextManager[Tasks | None]] = nullcontext
@@ -216,14 +216,14 @@ def _tasks(
     kind = CLUSTERS[settings.cluster.kind]
     where = settings.scratch
     if where is None and (kind.running or kind.queued):
-        if not run.folder.is_local:
+        if not run.is_local:
             log.warning(
                 "edges are read in one process: set scratch to a folder that all "
                 "workers can access"
             )
             yield None
             return
-        where = run.folder.path()
+        where = run.path()
     check_scratch_fits(planned, where)
     with scratch_folder(where) as folder, connect() as client:
         yield tasks_on(client, folder, settings.input.memory_bytes)
@@ -233,13 +233,13 @@ def _claim(
     run: RunDirectory, sources: Sources, settings: Settings, nodes: dict[str, Any]
 ) -> None:
     """Record the graph that the directory holds; refuse a directory of another one."""
-    record = RunRecord.read(run.folder) or RunRecord()
+    record = RunRecord.read(run) or RunRecord()
     record.belongs(nodes, run.uri)
     RunRecord(
         nodes=nodes,
         sources=sources.absolute(),
         settings=settings.model_dump(mode="json"),
-    ).write(run.folder)
+    ).write(run)
 
 
 @in_stage("embeddings")
@@ -259,7 +259,7 @@ def embed(
     settings = settled(run, settings, client, "embeddings")
     before = run.stage("embeddings").manifest()
     if before is not None and before.released:  # needed again, see `due`
-        run.stage("embeddings").folder.delete_folder()
+        run.stage("embeddings").delete_folder()
     made: Manifest = METHODS.module_of(settings.method).embed(
         run, settings, client, progress
     )

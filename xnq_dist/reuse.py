@@ -75,7 +75,7 @@ class Request:
             For settings that cannot be used.
         """
         run = RunDirectory(base)
-        record = RunRecord.read(run.folder)
+        record = RunRecord.read(run)
         if record is None or not record.settings:
             raise RunDirectoryError(
                 f"{run.uri} is not a run directory with embeddings: name one with "
@@ -115,7 +115,7 @@ def take_over(run: RunDirectory, request: Request) -> None:
     _check_settings(base, stages, request)
     nodes = graph.inputs["nodes"]
     if base.uri != run.uri:
-        record = RunRecord.read(run.folder) or RunRecord()
+        record = RunRecord.read(run) or RunRecord()
         record.belongs(nodes, run.uri)
         try:
             _take_stages(base, run, stages, request.labels is None)
@@ -132,7 +132,7 @@ def take_over(run: RunDirectory, request: Request) -> None:
         sources=asdict(request.sources),
         settings=request.settings.model_dump(mode="json"),
         base=None if base.uri == run.uri else base.uri,
-    ).write(run.folder)
+    ).write(run)
 
 
 def _complete_stages(run: RunDirectory) -> dict[str, Manifest]:
@@ -194,10 +194,10 @@ def _take_stages(
                 f"{base.uri}, then run this again"
             )
         run.remove(name)
-        target.folder.create()
+        target.create()
         for record in made.files:
-            _take_file(source.folder, target.folder, record.name)
-        target.folder.write_bytes(MANIFEST, source.folder.read_bytes(MANIFEST))
+            _take_file(source, target, record.name)
+        target.write_bytes(MANIFEST, source.read_bytes(MANIFEST))
 
 
 def _take_file(source: Folder, target: Folder, name: str) -> None:
@@ -238,7 +238,7 @@ def relabel(
     settings = request.settings
     if request.labels is not None:
         table = open_table(request.labels, "table of labels", settings.input)
-        reader = TableReader(request.sources, settings, run.folder)
+        reader = TableReader(request.sources, settings, run)
         contents = reader.labels(request.labels)
         expected = fingerprint(labels_inputs(graph, contents))
         if known is None or known.fingerprint != expected:

@@ -29,8 +29,8 @@ from xnq_dist.steps.publish import publish
 def begun(tmp_path) -> RunDirectory:
     """A run directory without stages."""
     run = RunDirectory(tmp_path / "run")
-    run.folder.create()
-    RunRecord().write(run.folder)
+    run.create()
+    RunRecord().write(run)
     return run
 
 
@@ -55,12 +55,12 @@ def test_a_run_shows_stage_superstep_owner_and_time_left_while_it_works(begun):
     def work(progress):
         progress("supersteps", 12, 30)
 
-    with recorded(begun.uri) as status, run_lock(begun.folder):
+    with recorded(begun.uri) as status, run_lock(begun):
         expect(500.0)
         in_view("embed", work)
         wait_until(lambda: standing(begun.uri).get("step") == "supersteps", 30)
         found = standing(begun.uri)
-        assert (begun.folder.read_record(LOCK) or {})["token"]  # still held
+        assert (begun.read_record(LOCK) or {})["token"]  # still held
     assert found["state"] == "running"
     assert (found["step"], found["done"], found["total"]) == ("supersteps", 12, 30)
     assert found["place"].startswith("embed: supersteps 12/30, about ")
@@ -92,7 +92,7 @@ def test_a_failed_run_shows_its_cause_and_what_is_next(begun):
 
 
 def test_a_killed_run_is_stopped_and_resumes_when_started_again(begun):
-    begun.folder.write_bytes("_status.json", sealed({"stage": "embed"}).encode())
+    begun.write_bytes("_status.json", sealed({"stage": "embed"}).encode())
     assert standing(begun.uri)["state"] == "stopped"
     assert "resumes" in standing(begun.uri)["next"]
     lock(Path(begun.uri))

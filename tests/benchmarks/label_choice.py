@@ -64,7 +64,7 @@ def load(folder: Path, positive: str | None, made: str) -> Graph:
     tables = (str(folder / f"{name}.parquet") for name in ("nodes", "edges"))
     prepare(run, Sources(*tables), settings, 1)
     source = TaskSource(folder.name, positive=positive)
-    work = EvaluationWork(run.folder.location, source, settings)
+    work = EvaluationWork(run.location, source, settings)
     task, adjacency = work.task(), layout.read_adjacency(*work.graph())
     adjacency.sort_indices()
     groups = tuple(

@@ -57,7 +57,7 @@ def measure(partitions: int, nodes: int, rounds: int, turns: int) -> None:
         generate(folder / "in", nodes, 4.0, 8, 2, 0.8, 100, 0)
         tables = (f"{folder}/in/{kind}.parquet" for kind in ("nodes", "edges"))
         run = RunDirectory(folder / "run")
-        run.folder.create()
+        run.create()
         manifest = prepare(run, Sources(*tables), settings, partitions)
         graph = run.stage("graph")
         spec = reservoir_spec(settings, manifest.facts, 1.0, 0.5)

@@ -63,7 +63,7 @@ class Steps:
         for name in STAGES[: STAGES.index(stage)]:
             self.all[name](run)
         if stage == "posteriors":
-            run.stage("posteriors").folder.delete_folder()
+            run.stage("posteriors").delete_folder()
 
     def finish(self, out: Path) -> pa.Table:
         """Run all stages again; return the published values."""

@@ -79,7 +79,7 @@ def test_folders_open_with_credentials_and_show_none(tmp_path):
         folder.uri,
         repr(again),
         run.uri,
-        repr(Sources(run.folder.location, "b")),
+        repr(Sources(run.location, "b")),
     ):
         assert "SECRET" not in shown
         assert "token=***" in shown

@@ -43,7 +43,7 @@ def begin(folder, graph, partitions=2, settings=SETTINGS, **source) -> Evaluatio
     directory = RunDirectory(folder)
     prepare(directory, graph.sources, settings, partitions)
     source = TaskSource("small", folds=(0, 1), **source)
-    return EvaluationWork(directory.folder.location, source, settings)
+    return EvaluationWork(directory.location, source, settings)
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def test_validation_chooses_and_test_follows(client, work):
     assert (selected.count("test"), selected.count("validation")) == (8, 8)
     parameters = set(tables["configurations"]["parameter"].to_pylist())
     assert parameters == {"dim", "recurrent_scale", "input_scale", "C", "seed"}
-    names = RunDirectory(work.run).folder.names()
+    names = RunDirectory(work.run).names()
     assert not [n for n in names if n.startswith(("draw", "embeddings"))]
 
 
@@ -185,7 +185,7 @@ def test_xnq_plus_is_a_method_without_a_search(client, graph, tmp_path, monkeypa
     for unit in units.names():
         held = read_arrays(units, unit.removesuffix(".npy"))["held"]
         assert any(np.array_equal(held, each) for each in pooled)
-    names = RunDirectory(work.run).folder.names()
+    names = RunDirectory(work.run).names()
     assert not [n for n in names if n.startswith(("draw", "embeddings"))]
     monkeypatch.setattr("xnq_dist.readout.plus.learning.plus_scores", None)
     again = evaluate(client, work, "xnq+", quantifiers=("sld", "pcc", "cc"))
@@ -205,7 +205,7 @@ def test_trained_networks_are_methods(client, work, monkeypatch):
 
 
 def test_tables_are_published_together(client, work, tmp_path):
-    out = RunDirectory(tmp_path).folder
+    out = RunDirectory(tmp_path)
     tables = evaluate(client, work, "lr", quantifiers=("sld",))
     for name in ("one", "two"):
         keep(out.child(name), tables, "lr")

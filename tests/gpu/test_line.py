@@ -23,7 +23,7 @@ def on_both(folder, sources, client, *given):
 
 
 def assert_same(runs, columns, tolerance):
-    there, here = (pq.read_table(run.folder.path("prevalence.parquet")) for run in runs)
+    there, here = (pq.read_table(run.path("prevalence.parquet")) for run in runs)
     for name in columns:
         pair = there[name].to_numpy(), here[name].to_numpy()
         np.testing.assert_allclose(*pair, atol=tolerance, err_msg=name)

@@ -49,7 +49,7 @@ def test_planned_temporary_disk_is_what_is_written(
         "partitioner=stream",
     )
     run = RunDirectory(str(tmp_path / "run"))
-    run.folder.create()
+    run.create()
     facts = prepare(run, graph.sources, settings, 3).facts
     counts = facts["n_nodes"], facts["n_edges"], facts["n_features"]
     planned = graph_scratch(*counts, sum(facts["halo"]), weighted)

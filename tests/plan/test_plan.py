@@ -35,7 +35,7 @@ def asked(monkeypatch):
 
 
 def plan_of(run):
-    return json.loads(run.folder.read_bytes(PLAN))
+    return json.loads(run.read_bytes(PLAN))
 
 
 def test_estimate_prints_what_the_run_records(tmp_path, small_graph, asked, capsys):
@@ -61,13 +61,13 @@ def test_a_run_plans_once_and_records_it(tmp_path, small_graph, asked):
     jobs.run_all(small_graph.sources, out, settings)
     assert len(asked) == 1
     run = RunDirectory(out)
-    plan = Plan.read(run.folder)
+    plan = Plan.read(run)
     assert plan.planned == make_plan(small_graph.sources, settings).planned
-    before = run.folder.read_bytes(PLAN)
+    before = run.read_bytes(PLAN)
     asked.clear()
     assert jobs.run_all(small_graph.sources, out, settings)["stages"] == {}
     assert asked == []
-    assert run.folder.read_bytes(PLAN) == before
+    assert run.read_bytes(PLAN) == before
 
 
 def test_every_stage_obeys_the_plan(tmp_path, small_graph, client, monkeypatch, caplog):
@@ -93,8 +93,8 @@ def test_every_stage_obeys_the_plan(tmp_path, small_graph, client, monkeypatch, 
                 with pytest.raises(DoesNotFitError, match=needs):
                     stage()
             stage()
-        less = replace(Plan.read(run.folder).planned, worker_memory=2**20)
-        Plan(less).write(run.folder)
+        less = replace(Plan.read(run).planned, worker_memory=2**20)
+        Plan(less).write(run)
         run.remove("embeddings")
         pipeline.embed(run, settings, client)
         assert "more than the planned 1.0 MiB" in caplog.text
@@ -189,6 +189,6 @@ def test_a_damaged_plan_is_found_and_made_again(tmp_path, small_graph):
     path.write_text(path.read_text().replace('"nodes": 600', '"nodes": 601'))
     assert [found.path for found in verify(run.location)] == [str(path)]
     with pipeline.open_run(str(tmp_path / "run"), sources) as run:
-        assert Plan.read(run.folder) is None
+        assert Plan.read(run) is None
         pipeline.prepare(run, sources, settings)
     assert plan_of(run)["planned"]["nodes"] == 600

@@ -114,12 +114,12 @@ def of(made, **changes):
 def finish(made, sources, settings, client):
     """Do the stage, and record what the run was made from as a run does."""
     manifest = quantify(made.run, sources, settings, client)
-    before = RunRecord.read(made.run.folder) or RunRecord()
+    before = RunRecord.read(made.run) or RunRecord()
     RunRecord(
         nodes=before.nodes,
         sources=sources.absolute(),
         settings=settings.model_dump(mode="json"),
-    ).write(made.run.folder)
+    ).write(made.run)
     return manifest
 
 
@@ -166,7 +166,7 @@ def test_rows_are_those_of_each_community_alone(made, client, tmp_path):
     assert (facts["source"], facts["not_converged"]) == ("given", 0)
     assert told[-1][0] == "quantify"
     assert told[-1][1] == told[-1][2]
-    left = made.run.stage("quantify").folder.names()
+    left = made.run.stage("quantify").names()
     kept = [record.name for record in manifest.files]
     assert sorted(left) == sorted(["_manifest.json", *kept])
     assert [name.split("-")[0] for name in kept] == ["prevalence", "totals"]
@@ -307,7 +307,7 @@ def test_partitions_on_workers_give_the_estimates_of_one_process(
     for each in (made, make_run(tmp_path / "alone", partitions=1)):
         manifest = quantify(each.run, of(each, memberships=path), settings, client)
         tables.append(answered(each.run, manifest))
-        left = each.run.stage("quantify").folder.names()
+        left = each.run.stage("quantify").names()
         assert [file for file in left if file.startswith("sums")] == []
     table = tables[0]
     assert table.equals(tables[1])

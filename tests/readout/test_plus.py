@@ -113,7 +113,7 @@ def test_held_rows_are_independent_of_the_labels_of_their_group(
         found = scores(run, thread_client, shown, attempt, more, groups=groups)
         assert not [name for name in attempt.folder.names() if "-groups" in name]
     again = found.by_group[1]
-    run.stage("trial").folder.delete_folder()
+    run.stage("trial").delete_folder()
     (rows, folds), (rows_then, _) = seen
     np.testing.assert_array_equal(folds, node_folds(known, 3, 0))
     np.testing.assert_array_equal(rows.folds, rows_then.folds)
@@ -160,8 +160,8 @@ def test_facts_of_the_readout_are_recorded(graph, run):
     assert facts["log_loss"] < facts["second_stage_log_losses"]["prior"]
     assert all(sum(one["count"]) == labelled for one in facts["reliability"])
     assert run.stage("embeddings").manifest().facts["recurrent_scale"] == [1, 3, 8, 20]
-    names = run.stage("readout").folder.names()
-    names += run.stage("embeddings").folder.names()
+    names = run.stage("readout").names()
+    names += run.stage("embeddings").names()
     passing = (
         "labels around",
         "models",

@@ -10,7 +10,7 @@ import pyarrow as pa
 from tests.readout.test_plus_label_features import VARIANTS
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.need import PartitionCounts
-from xnq_dist.core.store import RunDirectory, Stage
+from xnq_dist.core.store import RunDirectory
 from xnq_dist.plan import GraphSize, Workers, add_up
 from xnq_dist.readout.plus.label_features import Around
 from xnq_dist.readout.rows import Part, join
@@ -46,7 +46,7 @@ def test_embeddings_are_read_a_row_group_at_a_time(tmp_path):
             rows = pa.FixedSizeListArray.from_arrays(values, 256)
             part = {"node_id": ids[first : first + 4_000], "embedding": rows}
             writer.write(pa.table(part))
-    where = Stage(attempt.folder, "embeddings")
+    where = attempt.folder
     part = Part(None, None, where, writer.record)
     read = part.states()
     # The reader keeps the bytes objects that our stream returns.

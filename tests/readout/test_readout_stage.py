@@ -164,7 +164,7 @@ def test_class_order_is_in_every_file(tmp_path, thread_client):
     run = make_run(tmp_path, 2, x, labels, role)
     manifest = fit_and_write(run, SETTINGS, thread_client)
     for record in manifest.files:
-        with run.stage("posteriors").folder.open_input(record.name) as stream:
+        with run.stage("posteriors").open_input(record.name) as stream:
             schema = pq.read_schema(stream)
         metadata = schema.metadata
         for named in (metadata, schema.field("posterior").metadata):
@@ -178,7 +178,7 @@ def test_too_little_memory_is_refused_before_any_embedding_is_read(
     x, labels, role = graph_labels()
     run = make_run(tmp_path, 2, x, labels, role)
     for record in run.stage("embeddings").manifest().files:
-        run.stage("embeddings").folder.write_bytes(record.name, bytes(record.bytes))
+        run.stage("embeddings").write_bytes(record.name, bytes(record.bytes))
     count = int((labels >= 0).sum())
     small = load_settings(overrides=["method=xnq", "readout.memory=20kB"])
     with pytest.raises(DoesNotFitError) as refused:
@@ -246,10 +246,10 @@ def test_errors_name_what_is_missing_or_mismatched(tmp_path, thread_client):
     other = make_run(tmp_path / "other", 3, x, labels, role)
     graph = other.stage("graph").manifest()
     target = run.stage("graph")
-    target.folder.delete_folder()
-    target.folder.create()
-    for name in other.stage("graph").folder.names():
-        target.folder.write_bytes(name, other.stage("graph").folder.read_bytes(name))
+    target.delete_folder()
+    target.create()
+    for name in other.stage("graph").names():
+        target.write_bytes(name, other.stage("graph").read_bytes(name))
     assert target.manifest() == graph
     with pytest.raises(StageError, match="embeddings is not of the present graph: run"):
         fit_and_write(run, SETTINGS, thread_client)

@@ -64,7 +64,7 @@ def prepared(folder: Path, graph, partitions: int) -> tuple[RunDirectory, Manife
 
 
 def propagated(run, manifest, client, keep, step=None, **options):
-    where = Stage(run.folder.child("rounds"), "rounds")
+    where = run.stage("rounds")
     attempt = where.begin()
     graph = run.stage("graph")
     start = Seeds(graph, manifest)

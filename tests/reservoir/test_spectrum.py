@@ -8,7 +8,6 @@ import pytest
 from tests.conftest import small_settings, with_graph, write_graph
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.need import RunSize, Workers
-from xnq_dist.core.store import Stage
 from xnq_dist.reservoir.descriptors import describe_nodes, mean_step
 from xnq_dist.reservoir.needs import needs
 from xnq_dist.reservoir.spectrum import EXTRA, SPARE, SPECTRUM, walk_step
@@ -30,11 +29,11 @@ def graph(tmp_path_factory):
 
 
 def test_blocks_of_any_number_of_rows_have_the_same_bits(graph, thread_client):
-    where = Stage(graph.folder.child("described"), "descriptors")
+    where = graph.child("described")
     found = describe_nodes(thread_client, graph, graph.manifest(), 5, where)
     every = [np.concatenate(list(found.blocks(p, 7))) for p in range(3)]
     # Of the vectors' rounds, only the last ones stay.
-    vectors = [name for name in where.folder.names() if name.startswith("power")]
+    vectors = [name for name in where.names() if name.startswith("power")]
     assert vectors == []
     for rows in (1, 10_000):
         again = np.concatenate(list(found.blocks(1, rows)))

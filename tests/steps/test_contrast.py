@@ -104,6 +104,6 @@ def test_errors_name_the_community_or_the_quantifier(made, tmp_path):
         contrast(str(run.run.location), "0", "x")
     other = write_fake_run(tmp_path / "run", [prevalence_table(["a", "b"])])
     record = {"settings": small_settings().model_dump(mode="json")}
-    other.folder.write_record("_run.json", record)
+    other.write_record("_run.json", record)
     with pytest.raises(SettingsError, match="run again with quantifier = auto"):
         contrast(other.uri, "a", "b")

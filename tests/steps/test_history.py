@@ -77,7 +77,7 @@ def test_history_outlives_removed_and_damaged_versions(
     assert len(read_history(run.uri).runs()) == 4
     # The newest table is damaged: its run is left out, and the next one is published.
     current = Published(run).current()
-    path = Path(current.folder.path("history.parquet"))
+    path = Path(current.stage.path("history.parquet"))
     path.write_bytes(b"\0" + path.read_bytes()[1:])
     assert len(read_history(run.uri).runs()) == 3
     assert current.run_id in caplog.text

@@ -68,7 +68,7 @@ def test_every_published_file_is_named_and_has_its_usual_path(tmp_path: Path) ->
     assert {record.name for record in version.manifest.files} == named
     assert contents(run).keys() == named | {POINTER}
     for name in named:
-        there = Path(version.folder.path(name)).read_bytes()
+        there = Path(version.stage.path(name)).read_bytes()
         assert contents(run)[name] == there
     table = pq.read_table(f"{run.uri}/prevalence.parquet")
     assert table.drop_columns("run_id").equals(pa.concat_tables(parts))
@@ -200,7 +200,7 @@ def test_results_are_published_and_repaired_on_any_storage(
     assert verify(run.uri) == []
     version = read_published(run.uri)
     for record in version.manifest.files:
-        there = Path(version.folder.path(record.name)).read_bytes()
+        there = Path(version.stage.path(record.name)).read_bytes()
         assert contents(run)[record.name] == there
 
 
@@ -227,7 +227,7 @@ def test_damaged_results_are_published_again(run: RunDirectory, file: str) -> No
     publish(run, Settings())
     before = read_published(run.uri)
     table = before.read("prevalence").drop_columns("run_id")
-    path = Path(run.uri if file == POINTER else before.folder.path(), file)
+    path = Path(run.uri if file == POINTER else before.stage.path(), file)
     path.write_bytes(path.read_bytes().replace(b"e", b"f", 1))
     if file == POINTER:
         with pytest.raises(DamagedError, match="differs from its checksum"):

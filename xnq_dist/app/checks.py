@@ -101,7 +101,7 @@ def files(directory: str) -> Check:
 def _due(run: RunDirectory) -> Check:
     """Check what the next run makes, from the settings and tables of the last one."""
     try:
-        record = RunRecord.read(run.folder) or RunRecord()
+        record = RunRecord.read(run) or RunRecord()
         settings, tables = recorded_settings(record.settings), dict[str, Any]()
         tables |= record.sources
         made = due_stages(run, Sources(**tables), settings) if tables else ()

@@ -229,7 +229,7 @@ def _score(
                 done += 1
                 progress(f"{method.name}: scores", done, len(missing))
     finally:
-        RunDirectory(work.run).stage("embeddings").folder.delete_folder()
+        RunDirectory(work.run).stage("embeddings").delete_folder()
     return units
 
 

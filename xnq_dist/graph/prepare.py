@@ -96,7 +96,7 @@ def prepare(
     partition. Only METIS needs all edges at once.
     """
     if contents is None:
-        contents = read_contents(run.folder, sources, settings)
+        contents = read_contents(run, sources, settings)
     nodes = sources.table("nodes", settings.input)
     edges = sources.table("edges", settings.input)
     inputs = graph_inputs(contents, settings, partitions)

@@ -75,7 +75,7 @@ def write_scores(
     """
     stage, names = run.stage(STAGE), settings.columns.scores
     if not names:
-        stage.folder.delete_folder()
+        stage.delete_folder()
         return
     inputs = scores_inputs(graph, tables, settings)
     if run.reuse(STAGE, inputs) is not None:

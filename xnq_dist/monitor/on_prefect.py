@@ -171,7 +171,7 @@ def results_text(run: RunDirectory, before: str | None, address: str | None) -> 
     version = Published(run).current()
     if version is None:
         return "No results are published."
-    place = run.folder.uri_of("report.html")
+    place = run.uri_of("report.html")
     if address:
         place = f"{address.rstrip('/')}/report.html"
     report = f"Report: {place} ({version.manifest.created})"

@@ -33,7 +33,7 @@ def standing(directory: str) -> dict[str, Any]:
         When it is not a run directory.
     """
     run = RunDirectory(directory)
-    held, noted = holder(run.folder), RunStatus.read(run)
+    held, noted = holder(run), RunStatus.read(run)
     alive = held is not None and held.alive
     if not alive:
         require_run(run)
@@ -63,5 +63,5 @@ def standing(directory: str) -> dict[str, Any]:
         known["heartbeat_age"] = round(age, 1)
     if version is not None:
         known["published"] = version.manifest.created
-        known["report"] = run.folder.uri_of("report.html")
+        known["report"] = run.uri_of("report.html")
     return known

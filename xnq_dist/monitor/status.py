@@ -72,7 +72,7 @@ class RunStatus:
     def read(cls, run: RunDirectory) -> RunStatus | None:
         """The last record in a run directory; None if there is none."""
         try:
-            values = run.folder.read_record(STATUS)
+            values = run.read_record(STATUS)
         except DamagedError:
             return None
         if values is None:
@@ -153,7 +153,7 @@ def recorded(
     run, stop = RunDirectory(out), threading.Event()
     status = RunStatus(run_id) if run_id else RunStatus()
     # Asked here, because a place that cannot be opened is the caller's error.
-    every = EVERY if run.folder.is_local else EVERY_IN_STORE
+    every = EVERY if run.is_local else EVERY_IN_STORE
     with watching() as watch, watch.shown(status.note):
 
         def write_often() -> None:
@@ -200,10 +200,10 @@ def _counting(status: RunStatus) -> Callable[[str, Mapping[str, Any]], None]:
 def _write(run: RunDirectory, status: RunStatus) -> None:
     # Whatever goes wrong here, the run itself may well go on.
     with suppress(OSError, ValueError, XnqError):
-        held = holder(run.folder)
+        held = holder(run)
         if held is not None and held.alive and not held.mine:
             return  # the directory of another run
         if status.succeeded is None and (before := RunStatus.read(run)):
             status.succeeded = before.succeeded
-        if run.folder.exists(RUN):
-            run.folder.write_bytes(STATUS, sealed(asdict(status)).encode())
+        if run.exists(RUN):
+            run.write_bytes(STATUS, sealed(asdict(status)).encode())

@@ -43,7 +43,7 @@ def settled(
     if graph is None:
         return settings  # the stage says so
     workers = cluster.workers_of(client, settings)
-    labels, plan = run.stage("labels").manifest(), Plan.read(run.folder)
+    labels, plan = run.stage("labels").manifest(), Plan.read(run)
     size = size_of(graph, run.stage("graph"), labels)
     size = replace(size, memberships=plan.planned.memberships if plan else None)
     detects = plan is not None and plan.planned.detects
@@ -59,7 +59,7 @@ def settled(
     if stage in REMAINING:
         check_fits(met.of(*REMAINING[stage]))
     else:
-        out = run.folder.path() if run.folder.is_local else None
+        out = run.path() if run.is_local else None
         check_fits(met, out, _bytes_in(out) if out else 0)
     return settings
 

@@ -72,7 +72,7 @@ def write_tables(
             names = memberships.names.slice(batch.first, len(arrays["n_nodes"]))
             rows = prevalence_rows(arrays, names, classes, method, job.settings)
             writer.write(rows)
-            job.stage.folder.delete(record.name)
+            job.stage.delete(record.name)
             found["n_communities"] += len(names)
             found["n_memberships"] += int(arrays["n_nodes"].sum())
             found["not_converged"] += int((~arrays["converged"]).sum())

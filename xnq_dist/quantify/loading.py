@@ -77,7 +77,7 @@ def load_node_table(run: RunDirectory) -> tuple[NodeTable, Reference]:
         out_of_fold[index] = table["out_of_fold"].to_numpy()
     if not np.isfinite(values).all() or (values < 0).any():
         raise StageError(
-            f"{from_posteriors.folder.uri} holds posteriors that are negative or not "
+            f"{from_posteriors.uri} holds posteriors that are negative or not "
             "finite: run again with --overwrite"
         )
     nodes = NodeTable(

@@ -133,7 +133,7 @@ def quantify(
     stages = {name: run.complete(name) for name in names}
     graph, classes = stages["graph"], stages["labels"].facts["classes"]
     check_prior(settings.labels.prior, tuple(map(str, classes)))
-    inputs = quantify_inputs(stages, run.folder, sources, settings, source)
+    inputs = quantify_inputs(stages, run, sources, settings, source)
     reused = run.reuse(STAGE, inputs)
     if reused is not None:
         return reused

@@ -124,7 +124,7 @@ def select_scales(
         When the stage ``graph`` or ``labels`` is missing.
     """
     if not selects_scales(settings):
-        run.stage("select").folder.delete_folder()  # of earlier settings, if any
+        run.stage("select").delete_folder()  # of earlier settings, if any
         return set_scales(settings)
     manifest = run.complete("graph")
     known = run.complete("labels")
@@ -174,7 +174,7 @@ def _search(
         scored = client.submit(_score, stage, files, places, *held, pure=False)
         scores.append(Score(*scales, *result(client, scored)))
         for record in files:
-            stage.folder.delete(record.name)
+            stage.delete(record.name)
         loss = scores[-1].log_loss
         log.info("scales %s, %g: log-loss %.4f", shown(scales[0]), scales[1], loss)
         return scores[-1]

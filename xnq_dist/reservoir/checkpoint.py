@@ -42,12 +42,11 @@ class Checkpoints:
 
     def at(self, step: int) -> Stage:
         """The folder of the checkpoint after superstep `step`."""
-        name = f"{self.prefix}{step:05d}"
-        return Stage(self.stage.folder.child(name), name)
+        return self.stage.child(f"{self.prefix}{step:05d}")
 
     def latest(self) -> tuple[int, Stage, Manifest] | None:
         """Superstep, stage and manifest of the latest complete checkpoint, or None."""
-        for name in reversed(self.stage.folder.names()):
+        for name in reversed(self.stage.names()):
             step = name.removeprefix(self.prefix)
             if not step.isdigit():
                 continue
@@ -67,12 +66,12 @@ class Checkpoints:
         attempt = stage.begin()
         files = exchange.apply(partial(_write_states, attempt))
         stage.commit(attempt, files, self.inputs, {"superstep": exchange.step}, began)
-        names = self.stage.folder.names()
+        names = self.stage.names()
         mine = [name for name in names if name.startswith(self.prefix)]
         # Checkpoints of later supersteps belong to other settings.
         stay = [name for name in mine if name <= stage.name][-kept:]
         for name in {*mine}.difference(stay):
-            self.stage.folder.child(name).delete_folder()
+            self.stage.child(name).delete_folder()
         return files
 
 

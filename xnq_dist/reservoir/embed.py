@@ -93,7 +93,7 @@ def embed_scaled(
     attempt = stage.begin()
     described, blocks = None, [spec.dim]
     if METHODS[settings.method].second_stage:
-        where = Stage(stage.folder.child("descriptors"), "descriptors")
+        where = stage.child("descriptors")
         shared = client, graph, manifest, settings.seed, where
         described = describe_nodes(*shared, settings.backend, progress)
         blocks += described.widths
@@ -117,7 +117,7 @@ def embed_scaled(
         files = supersteps(spec, write, checkpoints, progress=progress)
     run_on_workers(client, allocator.release)
     if described:
-        described.where.folder.delete_folder()
+        described.where.delete_folder()
     facts = {
         **asdict(spec),
         "dim": spec.dim,
@@ -129,7 +129,7 @@ def embed_scaled(
         "products": "CUDA" if spec.backend == "gpu" else products.FORM,
     }
     committed = stage.commit(attempt, files, inputs, facts, began)
-    checkpoints.stage.folder.delete_folder()
+    checkpoints.stage.delete_folder()
     return committed
 
 

@@ -84,7 +84,7 @@ def find_spectrum(nodes: AllNodes, width: int, seed: int) -> tuple[Vectors, File
 
     def remove(vectors: Vectors) -> None:
         for record in vectors.files:
-            nodes.where.folder.delete(record.name)
+            nodes.where.delete(record.name)
 
     def walk(start: _SignStart | _TurnStart, stem: str, *keep: int) -> list[Vectors]:
         found = nodes.rounds(start, walk_step, keep, nodes.attempt, stem)

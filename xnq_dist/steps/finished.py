@@ -54,7 +54,7 @@ class Finished:
             When it was not made with `auto`.
         """
         run = RunDirectory(location)
-        record = RunRecord.read(run.folder)
+        record = RunRecord.read(run)
         if record is None or not record.settings:
             raise RunDirectoryError(
                 f"{run.uri} is not a run directory: name one made by xnq-dist run"
@@ -115,7 +115,7 @@ class Finished:
         source = made["communities"]
         inputs = self.sources, self.settings, source
         try:
-            digests = answer_digests(run.folder, *inputs)
+            digests = answer_digests(run, *inputs)
         except InputError as error:
             raise InputError(
                 f"{error}, or run xnq-dist run again with the tables where they are "

@@ -83,7 +83,7 @@ def publish(run: RunDirectory, settings: Settings) -> None:
         made = Results(tables, settings, run, stages, run_id, earlier, facts)
         facts["series"] = series_of(settings, facts, list(made.view.classes))
         version = _write(run, made, inputs)
-        log.info("results %s are complete in %s", run_id, version.folder.uri)
+        log.info("results %s are complete in %s", run_id, version.stage.uri)
     elif faults := version.stage.damages():
         raise faults[0]
     published.publish(version)

@@ -41,7 +41,7 @@ class Results:
     def profile(self) -> Mapping[str, Any]:
         """Profile of the input tables; empty if there is none."""
         try:
-            return self.directory.folder.read_record(PROFILE) or {}
+            return self.directory.read_record(PROFILE) or {}
         except DamagedError as error:
             log.warning("%s", error)
             return {}

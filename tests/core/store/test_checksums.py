@@ -90,7 +90,7 @@ def test_missing_file_is_damage(tmp_path):
     record = FileRecord("gone.npy", 0, 3, "00000000")
     with (
         pytest.raises(DamagedError, match=r"gone\.npy is missing: run again"),
-        Stage(Folder.of(tmp_path), "stage").open(record),
+        Stage(str(tmp_path)).open(record),
     ):
         pass
 
@@ -111,7 +111,7 @@ def test_every_flipped_bit_of_a_table_is_found_by_its_reader(tmp_path):
     stage = RunDirectory(tmp_path).stage("embeddings")
     attempt = stage.begin()
     record = attempt.write_table("part-00000", table(20_000), "embeddings")
-    path = stage.folder.path(record.name)
+    path = stage.path(record.name)
     assert record.bytes > 4 * BLOCK
     whole = stage.read_table(record, "embeddings")
     first = Path(path).read_bytes()
@@ -134,7 +134,7 @@ def test_every_flipped_bit_of_an_array_is_found_by_its_reader(tmp_path, rows):
     stage = RunDirectory(tmp_path).stage("spectrum")
     values = np.random.default_rng(3).random((60_000, 20)).astype(np.float32)
     record = stage.begin().write_arrays("power-0", values=values, more=values[:5])
-    path = stage.folder.path(record.name)
+    path = stage.path(record.name)
 
     def read() -> np.ndarray:
         if rows < len(values):

@@ -34,13 +34,13 @@ def committed(run: RunDirectory, name: str, value: int = 0) -> Path:
     attempt = stage.begin()
     record = attempt.write_arrays("values", values=np.full(1000, value))
     stage.commit(attempt, [record], {}, {}, 0.0)
-    return Path(stage.folder.path(record.name))
+    return Path(stage.path(record.name))
 
 
 @pytest.fixture
 def run(tmp_path) -> RunDirectory:
     found = RunDirectory(tmp_path / "run")
-    found.folder.create()
+    found.create()
     return found
 
 
@@ -65,12 +65,12 @@ def again(graph, out, client, *more: str) -> RunDirectory:
 def test_unreadable_manifest_is_deleted_with_its_stage(run, content, caplog):
     committed(run, "graph")
     committed(run, "embeddings")
-    run.folder.child("graph").write_bytes(MANIFEST, content)
+    run.child("graph").write_bytes(MANIFEST, content)
     with caplog.at_level("WARNING", "xnq_dist"):
         assert delete_damage(run) == 1
     (line,) = caplog.messages
     assert f"graph is deleted because it is damaged: {MANIFEST} " in line
-    assert not run.folder.exists("graph")
+    assert not run.exists("graph")
     assert run.stage("embeddings").manifest() is not None
 
 
@@ -107,7 +107,7 @@ def test_a_file_whose_second_reading_is_right_stays(run, monkeypatch):
 def test_file_that_matches_its_checksum_stays(run, caplog):
     """Another machine may not see the directory, or has bad memory."""
     committed(run, "graph")
-    uri = run.stage("graph").folder.uri
+    uri = run.stage("graph").uri
     with pytest.raises(DamagedError), deleting_damage(run):
         raise DamagedError(uri, "values.npy", "is missing")
     assert "check that all workers see the same run directory" in caplog.text
@@ -134,9 +134,9 @@ def test_damaged_checkpoint_costs_one_checkpoint(run):
     checkpoints = Checkpoints(run.stage("checkpoints"), {"seed": 1}, 2)
     for step in (9, 2, 4, 6):
         write_checkpoint(checkpoints, step)
-    assert run.folder.child("checkpoints").names() == ["step-00004", "step-00006"]
+    assert run.child("checkpoints").names() == ["step-00004", "step-00006"]
     _, stage, manifest = checkpoints.latest()
-    flip(Path(stage.folder.path(manifest.files[0].name)))
+    flip(Path(stage.path(manifest.files[0].name)))
     with pytest.raises(DamagedError), deleting_damage(run):
         stage.read_arrays(manifest.files[0])
     step, stage, manifest = checkpoints.latest()
@@ -167,7 +167,7 @@ def test_damage_in_a_workers_task_is_repaired_by_the_same_run(
     expected = published_values(out)
     kept = run.stage("graph").manifest().attempt
     (record, *_) = run.stage("embeddings").manifest().files
-    flip(Path(run.stage("embeddings").folder.path(record.name)))
+    flip(Path(run.stage("embeddings").path(record.name)))
     assert [found.path for found in verify(out)] == [f"{out}/embeddings/{record.name}"]
     again(graph, out, client, "readout.C=0.3")
     assert "embeddings is deleted because it is damaged" in caplog.text
@@ -183,7 +183,7 @@ def test_stage_function_deletes_damage_for_the_next_run(tmp_path, graph, thread_
     run = whole_line(out, graph.sources, SETTINGS, thread_client)
     expected = published_values(out)
     (record, *_) = run.stage("posteriors").manifest().files
-    flip(Path(run.stage("posteriors").folder.path(record.name)))
+    flip(Path(run.stage("posteriors").path(record.name)))
     changed = small_settings(*QUICK, "quantifier=pcc")
     with (
         pipeline.open_run(str(out), graph.sources) as again,

@@ -82,7 +82,7 @@ def test_embeddings_are_written_plain_and_other_vectors_compressed(run):
 @pytest.fixture
 def run(tmp_path):
     found = RunDirectory(tmp_path / "run")
-    found.folder.create()
+    found.create()
     return found
 
 
@@ -93,7 +93,7 @@ def test_committed_stage_is_read_back(run):
     back = stage.read_table(manifest.files[0], "posteriors", ["node_id"])
     assert back["node_id"].to_pylist() == [0, 1, 2]
     # Any reader can open the folder, because the manifest's name begins with "_".
-    assert pq.read_table(stage.folder.uri).num_rows == 3
+    assert pq.read_table(stage.uri).num_rows == 3
 
 
 @pytest.mark.parametrize(
@@ -102,18 +102,18 @@ def test_committed_stage_is_read_back(run):
 def test_damage_to_a_stage_is_noticed(run, damage):
     stage = committed(run)
     record = stage.manifest().files[0]
-    path = stage.folder.path(record.name)
+    path = stage.path(record.name)
     if damage == "truncated":
         os.truncate(path, record.bytes - 1)
     elif damage == "removed":
         os.remove(path)
     elif damage == "manifest":
-        stage.folder.write_bytes(MANIFEST, b'{"stage": "post')
+        stage.write_bytes(MANIFEST, b'{"stage": "post')
     elif damage == "no manifest":
-        stage.folder.delete(MANIFEST)
+        stage.delete(MANIFEST)
     else:
-        values = stage.folder.read_record(MANIFEST) | {"version": 99}
-        stage.folder.write_record(MANIFEST, values)
+        values = stage.read_record(MANIFEST) | {"version": 99}
+        stage.write_record(MANIFEST, values)
     assert stage.manifest() is None
 
 
@@ -121,7 +121,7 @@ def test_manifest_naming_a_file_that_is_not_there_is_refused(run):
     stage = run.stage("posteriors")
     attempt = stage.begin()
     record = attempt.write_table("part-00000", table(), "posteriors")
-    stage.folder.delete(record.name)
+    stage.delete(record.name)
     with pytest.raises(StageError, match="all workers see the same run directory"):
         stage.commit(attempt, [record], {}, {}, 0.0)
 
@@ -134,14 +134,14 @@ def test_arrays_come_back_and_corruption_is_seen(run):
     back = stage.read_arrays(record)
     np.testing.assert_array_equal(back["a"], values)
     assert back["b"].dtype == np.int64
-    with open(stage.folder.path(record.name), "r+b") as stream:
+    with open(stage.path(record.name), "r+b") as stream:
         stream.seek(300)
         stream.write(b"\x00\x01\x02\x03\x04")
     with pytest.raises(DamagedError, match="differs from its checksum") as caught:
         stage.read_arrays(record)
     there = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - what Dask does
     assert (there.folder, there.file, there.stage) == (
-        stage.folder.uri,
+        stage.uri,
         record.name,
         "graph",
     )
@@ -151,7 +151,7 @@ def test_arrays_come_back_and_corruption_is_seen(run):
 def test_reuse_removes_later_stages_says_why_and_leaves_results(run, caplog):
     committed(run, "graph", {"seed": 1, "input": {"directed": True}})
     committed(run, "posteriors")
-    run.folder.write_bytes("prevalence.parquet", b"last night's")
+    run.write_bytes("prevalence.parquet", b"last night's")
     same = {"seed": 1, "input": {"directed": True}}
     assert run.reuse("graph", same) is not None
     with caplog.at_level("INFO", "xnq_dist"):
@@ -159,7 +159,7 @@ def test_reuse_removes_later_stages_says_why_and_leaves_results(run, caplog):
         assert run.reuse("graph", other) is None
     assert "input.directed: true -> false" in caplog.text
     assert run.stage("posteriors").manifest() is None
-    assert run.folder.names() == ["prevalence.parquet"]
+    assert run.names() == ["prevalence.parquet"]
 
 
 def test_unwritable_output_is_one_sentence(tmp_path):
@@ -187,26 +187,26 @@ def test_table_that_does_not_fit_its_schema_is_refused_on_write_and_read(run):
 
 
 def enter(run: RunDirectory) -> None:
-    with run_lock(run.folder):
+    with run_lock(run):
         pass
 
 
 def test_lock_is_held_by_one_run(run):
-    with run_lock(run.folder):
+    with run_lock(run):
         with pytest.raises(
             InfrastructureError, match=f"in use by process {os.getpid()}"
         ):
             enter(run)
-        assert holder(run.folder).mine
+        assert holder(run).mine
         # Whatever its file says, such as after the clock was set.
-        file = run.folder.read_bytes(LOCK)
-        run.folder.write_bytes(LOCK, lock_of(run.folder, heartbeat=0.0))
-        assert holder(run.folder).alive
+        file = run.read_bytes(LOCK)
+        run.write_bytes(LOCK, lock_of(run, heartbeat=0.0))
+        assert holder(run).alive
         with pytest.raises(InfrastructureError, match="in use by process"):
             enter(run)
-        run.folder.write_bytes(LOCK, file)
-    assert not run.folder.exists(LOCK)
-    assert holder(run.folder) is None
+        run.write_bytes(LOCK, file)
+    assert not run.exists(LOCK)
+    assert holder(run) is None
 
 
 HOLDS = """
@@ -227,13 +227,13 @@ def test_lock_of_a_killed_process_is_free_at_once(run, caplog):
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, **pipes) as other:
         started = int(other.stdout.readline())
-        found = holder(run.folder)
+        found = holder(run)
         assert (found.alive, found.mine) == (True, False)
         with pytest.raises(InfrastructureError, match=f"in use by process {other.pid}"):
             enter(run)
         other.kill()
         other.wait(60)
-    assert not holder(run.folder).alive
+    assert not holder(run).alive
     enter(run)
     assert "took over the lock of a dead run" in caplog.text
     os.kill(started, signal.SIGKILL)
@@ -257,15 +257,15 @@ def lock_of(folder: Folder, **changes) -> bytes:
     ids=["reused process number", "clock that was set"],
 )
 def test_owner_here_that_has_ended_is_dead_whatever_its_file_says(run, changes):
-    run.folder.write_bytes(LOCK, lock_of(run.folder, **changes))
-    assert not holder(run.folder).alive
+    run.write_bytes(LOCK, lock_of(run, **changes))
+    assert not holder(run).alive
     enter(run)
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"\0" * 300])
 def test_runs_start_over_a_damaged_lock_file(run, content):
-    run.folder.write_bytes(LOCK, content)
-    assert holder(run.folder) is None
+    run.write_bytes(LOCK, content)
+    assert holder(run) is None
     enter(run)
 
 
@@ -274,9 +274,9 @@ def test_runs_start_while_others_look_at_the_lock(run):
 
     def look() -> None:
         while not stop.is_set():
-            holder(run.folder)
+            holder(run)
 
-    run.folder.write_bytes(LOCK, lock_of(run.folder))
+    run.write_bytes(LOCK, lock_of(run))
     looking = [threading.Thread(target=look) for _ in range(3)]
     for thread in looking:
         thread.start()
@@ -294,13 +294,11 @@ def test_lock_of_another_machine_lives_by_its_heartbeat(run, monkeypatch, host):
     """Two machines, or containers on them, may have one host name."""
     monkeypatch.setattr("xnq_dist.core.lock.HEARTBEAT", 0.02)
     there = {"machine": "another", "host": host}
-    run.folder.write_bytes(LOCK, lock_of(run.folder, **there))
-    assert holder(run.folder).alive
+    run.write_bytes(LOCK, lock_of(run, **there))
+    assert holder(run).alive
     with pytest.raises(InfrastructureError, match=f"in use by process 1 on {host}"):
         enter(run)
-    run.folder.write_bytes(
-        LOCK, lock_of(run.folder, **there, heartbeat=time.time() - 999)
-    )
+    run.write_bytes(LOCK, lock_of(run, **there, heartbeat=time.time() - 999))
     enter(run)
 
 
@@ -329,13 +327,13 @@ def test_one_of_many_runs_that_start_together_holds_a_lock_without_flock(
 ):
     monkeypatch.setattr("xnq_dist.core.lock.HEARTBEAT", 0.02)
     if before is not None:
-        run.folder.write_bytes(LOCK, lock_of(run.folder, **before))
+        run.write_bytes(LOCK, lock_of(run, **before))
     begin, seen = threading.Barrier(4), []
 
     def start() -> None:
         begin.wait()
         try:
-            with run_lock(run.folder):
+            with run_lock(run):
                 seen.append("held")
                 wait_until(lambda: len(seen) == 4, 10, 0.01)
         except InfrastructureError as error:
@@ -348,7 +346,7 @@ def test_one_of_many_runs_that_start_together_holds_a_lock_without_flock(
         thread.join()
     assert seen.count("held") == 1
     assert sum("in use by" in text for text in seen) == 3
-    assert not run.folder.exists(LOCK)
+    assert not run.exists(LOCK)
 
 
 def test_heartbeat_goes_on_and_stops_when_the_lock_is_taken_away(
@@ -356,13 +354,13 @@ def test_heartbeat_goes_on_and_stops_when_the_lock_is_taken_away(
 ):
     monkeypatch.setattr("xnq_dist.core.lock.HEARTBEAT", 0.02)
 
-    with run_lock(run.folder):
-        first = run.folder.read_record(LOCK)["heartbeat"]
-        wait_until(lambda: run.folder.read_record(LOCK)["heartbeat"] > first, 10, 0.01)
-        run.folder.write_bytes(LOCK, lock_of(run.folder, token="thief"))
+    with run_lock(run):
+        first = run.read_record(LOCK)["heartbeat"]
+        wait_until(lambda: run.read_record(LOCK)["heartbeat"] > first, 10, 0.01)
+        run.write_bytes(LOCK, lock_of(run, token="thief"))
         wait_until(lambda: "another run took the lock" in caplog.text, 10, 0.01)
     # A lock of another run is not removed.
-    assert run.folder.read_record(LOCK)["token"] == "thief"
+    assert run.read_record(LOCK)["token"] == "thief"
 
 
 def test_a_write_that_fails_removes_its_temporary_file(tmp_path):

@@ -35,7 +35,7 @@ def test_batches_and_partitions_keep_every_bit(made, client, tmp_path, monkeypat
     path, sets = draw_memberships(tmp_path)
     manifest = estimated(made, client, path)
     first = answered(made.run, manifest)
-    left = made.run.stage("quantify").folder.names()
+    left = made.run.stage("quantify").names()
     kept = [record.name for record in manifest.files]
     assert sorted(left) == sorted(["_manifest.json", *kept])
     names = [name.split("-")[0] for name in kept]
@@ -194,7 +194,7 @@ def test_posteriors_of_held_out_groups_replace_the_bound(client, tmp_path):
     stage = made.run.stage("readout")
     groups = load_groups(made.run)
     known = np.flatnonzero(made.graph.labels >= 0)
-    made.run.stage("quantify").folder.delete_folder()
+    made.run.stage("quantify").delete_folder()
     attempt = stage.begin()
     files = [
         attempt.write_arrays("groups", groups=groups.links[0], degree=groups.degree),

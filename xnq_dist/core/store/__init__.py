@@ -1,7 +1,7 @@
 """The run directory: atomic stages, with checksums, repair and publication."""
 
 from xnq_dist.core.store.checksums import CheckedFile, FileRecord, fingerprint
-from xnq_dist.core.store.files import Attempt, TableWriter
+from xnq_dist.core.store.files import TableWriter
 from xnq_dist.core.store.folder import MANIFEST, Folder, sealed
 from xnq_dist.core.store.published import POINTER, Published, Version, read_published
 from xnq_dist.core.store.repair import (
@@ -14,7 +14,7 @@ from xnq_dist.core.store.repair import (
     verify,
 )
 from xnq_dist.core.store.run_directory import FOLDERS, RunDirectory
-from xnq_dist.core.store.stage_folder import Manifest, Stage
+from xnq_dist.core.store.stage_folder import Attempt, Manifest, Stage
 
 __all__ = [
     "FOLDERS",

@@ -1,55 +1,22 @@
-"""Writes a stage's data files, tables and arrays, and their records."""
+"""Writes Parquet files in pieces, as their schemas say."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from xnq_dist.core import npy, schemas
+from xnq_dist.core import schemas
 from xnq_dist.core.errors import StageError
-from xnq_dist.core.store.checksums import FileRecord
 from xnq_dist.core.store.folder import Folder
 
-__all__ = ["Attempt", "TableWriter"]
+__all__ = ["TableWriter"]
 
 
 IDS = {"node_id", "index", "src", "dst"}
 """Columns whose values rarely repeat."""
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """Writes the data files of one attempt at a stage; picklable, used on workers."""
-
-    folder: Folder
-    id: str
-
-    def file_name(self, stem: str, suffix: str) -> str:
-        """Name of a data file, with the id of this attempt."""
-        return f"{stem}-{self.id}.{suffix}"
-
-    def write_table(self, stem: str, table: pa.Table, schema: str) -> FileRecord:
-        """Write one Parquet file, checked against its schema."""
-        with self.table_writer(stem, schema) as writer:
-            writer.write(table)
-        return writer.record
-
-    def table_writer(self, stem: str, schema: str) -> TableWriter:
-        """A writer of a Parquet file from several tables, each checked."""
-        return TableWriter(self.folder, self.file_name(stem, "parquet"), schema)
-
-    def write_arrays(self, stem: str, **arrays: np.ndarray) -> FileRecord:
-        """Write arrays to one file, without pickled objects."""
-        name = self.file_name(stem, "npy")
-        with self.folder.open_output(name) as sink:
-            npy.write_arrays(sink, arrays)
-        rows = max((a.shape[0] if a.ndim else 1 for a in arrays.values()), default=0)
-        return sink.record(name, rows)
 
 
 class TableWriter:

@@ -51,6 +51,11 @@ class Folder:
     def __repr__(self) -> str:
         return f"Folder({self.uri!r})"
 
+    @property
+    def name(self) -> str:
+        """The last part of the location."""
+        return split_query(self.location)[0].rsplit("/", 1)[-1]
+
     def uri_of(self, name: str) -> str:
         """The location of a file in the folder, without credentials."""
         return joined(self.uri, name)

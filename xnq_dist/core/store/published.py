@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from xnq_dist.core.errors import DamagedError, RunDirectoryError
 from xnq_dist.core.store.checksums import FileRecord
-from xnq_dist.core.store.folder import MANIFEST, Folder
+from xnq_dist.core.store.folder import MANIFEST
 from xnq_dist.core.store.run_directory import VERSIONS, RunDirectory
 from xnq_dist.core.store.stage_folder import Manifest, Stage
 
@@ -46,7 +46,7 @@ class Version:
 
     def __repr__(self) -> str:
         return (
-            f"<results {self.run_id} in {self.folder.uri}: {', '.join(self.tables())}>"
+            f"<results {self.run_id} in {self.stage.uri}: {', '.join(self.tables())}>"
         )
 
     @property
@@ -58,11 +58,6 @@ class Version:
     def number(self) -> int:
         """Number of the version: higher than those made before it."""
         return int(self.manifest.facts.get("number") or 0)
-
-    @property
-    def folder(self) -> Folder:
-        """Folder of its files."""
-        return self.stage.folder
 
     def tables(self) -> dict[str, FileRecord]:
         """Its tables by name."""
@@ -81,7 +76,7 @@ class Version:
         RunDirectoryError
             When there is no such table among the results.
         """
-        return self.folder.uri_of(self._record(table).name)
+        return self.stage.uri_of(self._record(table).name)
 
     def read(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
         """Read a table; its checksum is verified."""
@@ -91,7 +86,7 @@ class Version:
         known = self.tables()
         if table not in known:
             raise RunDirectoryError(
-                f"{self.folder.uri} has no table {table!r}: choose one of "
+                f"{self.stage.uri} has no table {table!r}: choose one of "
                 f"{', '.join(sorted(known))}"
             )
         return known[table]
@@ -101,7 +96,7 @@ class Published:
     """The published results of a run directory."""
 
     def __init__(self, run: RunDirectory) -> None:
-        self._run, self._top = run, run.folder
+        self._run = run
 
     def stage(self, run_id: str) -> Stage:
         """The stage folder of a version, which need not exist."""
@@ -115,14 +110,14 @@ class Published:
 
     def versions(self) -> list[Version]:
         """All complete versions, in order of publication."""
-        names = self._top.child(VERSIONS).names()
+        names = self._run.child(VERSIONS).names()
         found = [version for name in names if (version := self.version(name))]
         return sorted(found, key=lambda each: (each.number, each.run_id))
 
     def pointer(self) -> dict[str, Any]:
         """The content of `POINTER`; empty if it is missing or damaged."""
         try:
-            return self._top.read_record(POINTER) or {}
+            return self._run.read_record(POINTER) or {}
         except DamagedError:
             return {}
 
@@ -148,33 +143,33 @@ class Published:
                 record.name: record.checksum for record in version.tables().values()
             },
         }
-        self._top.write_record(POINTER, pointer)
+        self._run.write_record(POINTER, pointer)
         for record in version.manifest.files:
             # A copy: damage to one of the two leaves the other.
-            data = version.folder.read_bytes(record.name)
-            self._top.write_bytes(record.name, data)
+            data = version.stage.read_bytes(record.name)
+            self._run.write_bytes(record.name, data)
         for name in self._outdated(version):
-            self._top.delete(name)
+            self._run.delete(name)
 
     def is_placed(self, version: Version) -> bool:
         """Whether it is the current one, with its files alone at the fixed paths."""
         return (
             self.pointer().get("run_id") == version.run_id
             and not self._outdated(version)
-            and not any(Stage(self._top, VERSIONS).damaged(version.manifest.files))
+            and not any(Stage(self._run.location).damaged(version.manifest.files))
         )
 
     def _outdated(self, version: Version) -> set[str]:
         """Files at fixed paths that this version does not have."""
         named = {record.name for record in version.manifest.files}
-        return {name for name in self._top.names() if name in TABLES} - named
+        return {name for name in self._run.names() if name in TABLES} - named
 
     def trim(self, keep: int) -> None:
         """Remove the oldest versions; the current one and the one before it stay."""
         old = {version.run_id for version in self.versions()[:-keep]}
         old -= {version.run_id for version in self.history()[:2]}
-        for name in self._top.child(VERSIONS).names():
-            folder = self.stage(name).folder
+        for name in self._run.child(VERSIONS).names():
+            folder = self.stage(name)
             if name in old or not folder.exists(MANIFEST):  # of a killed run
                 folder.delete_folder()
 
@@ -205,7 +200,7 @@ def read_published(location: str | Path) -> Version:
     """
     run = RunDirectory(location)
     published = Published(run)
-    pointer = run.folder.read_record(POINTER)
+    pointer = run.read_record(POINTER)
     if pointer is None:
         raise RunDirectoryError(
             f"{run.uri} has no published results: complete it with xnq-dist run"

@@ -43,7 +43,7 @@ def require_run(run: RunDirectory) -> None:
     RunDirectoryError
         When it is not.
     """
-    if not (run.folder.exists(RUN) or run.folder.exists(POINTER) or run.stages()):
+    if not (run.exists(RUN) or run.exists(POINTER) or run.stages()):
         raise RunDirectoryError(
             f"{run.uri} is not a run directory: name the folder of --out"
         )
@@ -74,7 +74,7 @@ def verify(location: str | Path) -> list[DamagedError]:
 def _damaged_records(run: RunDirectory) -> Iterator[DamagedError]:
     for name in (POINTER, RUN, PLAN):
         try:
-            run.folder.read_record(name)
+            run.read_record(name)
         except DamagedError as error:
             yield error
 
@@ -90,16 +90,16 @@ def delete_damage(run: RunDirectory, thorough: bool = False) -> int:
         Read every byte; else check manifests, sizes of files, and the currently
         published results.
     """
-    current = Published(run).pointer().get("version")
+    current = Published(run).pointer().get("run_id")
     deleted = []
     for fault in _damaged_records(run):
-        run.folder.delete(fault.file)
+        run.delete(fault.file)
         deleted.append((fault.path, fault.what))
     for stage in run.stages():
         every = thorough or stage.name == current
         if stage.damages(every) and (faults := stage.damages(every)):
-            stage.folder.delete_folder()
-            deleted.append((stage.folder.uri, f"{faults[0].file} {faults[0].what}"))
+            stage.delete_folder()
+            deleted.append((stage.uri, f"{faults[0].file} {faults[0].what}"))
     for what, why in deleted:
         log.warning("%s is deleted because it is damaged: %s", what, why)
     return len(deleted)

@@ -9,6 +9,7 @@ from typing import Any
 
 from xnq_dist.core.differences import differences
 from xnq_dist.core.errors import StageError
+from xnq_dist.core.redaction import joined
 from xnq_dist.core.stages import STAGES, following
 from xnq_dist.core.store.checksums import fingerprint
 from xnq_dist.core.store.folder import Folder
@@ -28,25 +29,15 @@ FOLDERS = (*(name for name in STAGES if name != PUBLISHED), CHECKPOINTS)
 """Folders of stages and of the work on one."""
 
 
-class RunDirectory:
+class RunDirectory(Folder):
     """A run's folder, with stage folders and published results."""
 
     def __init__(self, location: str | Path) -> None:
-        self.folder = Folder.of(location)
-
-    @property
-    def uri(self) -> str:
-        """The location without credentials."""
-        return self.folder.uri
-
-    @property
-    def location(self) -> str:
-        """The location with credentials, to open it again."""
-        return self.folder.location
+        super().__init__(Folder.of(location).location)
 
     def stage(self, name: str) -> Stage:
         """The folder of a stage."""
-        return Stage(self.folder.child(name), name)
+        return Stage(joined(self.location, name), self)
 
     def complete(self, name: str) -> Manifest:
         """The manifest of a stage; a `StageError` if the stage is not complete."""
@@ -65,9 +56,9 @@ class RunDirectory:
 
     def stages(self) -> list[Stage]:
         """All existing stage folders; each checkpoint and each version is one."""
-        names = [name for name in FOLDERS if self.folder.exists(name)]
+        names = [name for name in FOLDERS if self.exists(name)]
         for folder in (CHECKPOINTS, VERSIONS):
-            names += [f"{folder}/{name}" for name in self.folder.child(folder).names()]
+            names += [f"{folder}/{name}" for name in self.child(folder).names()]
         return [self.stage(name) for name in names]
 
     def reuse(self, name: str, inputs: Mapping[str, Any]) -> Manifest | None:
@@ -91,4 +82,4 @@ class RunDirectory:
         first = not STAGES[name].after
         for later in FOLDERS if first else following(name):
             if later != PUBLISHED:
-                self.stage(later).folder.delete_folder()
+                self.stage(later).delete_folder()

@@ -26,17 +26,17 @@ import pyarrow.parquet as pq
 
 from xnq_dist.core import npy, schemas
 from xnq_dist.core.errors import DamagedError, StageError
-from xnq_dist.core.redaction import redacted
+from xnq_dist.core.redaction import joined, redacted
 from xnq_dist.core.store.checksums import (
     BLOCK,
     CheckedFile,
     FileRecord,
     fingerprint,
 )
-from xnq_dist.core.store.files import Attempt
+from xnq_dist.core.store.files import TableWriter
 from xnq_dist.core.store.folder import MANIFEST, Folder, reason
 
-__all__ = ["Manifest", "Stage"]
+__all__ = ["Attempt", "Manifest", "Stage"]
 
 log = logging.getLogger(__name__)
 
@@ -82,12 +82,12 @@ class Manifest:
         return _sent, (self._where, self.attempt)
 
 
-@dataclass(frozen=True)
-class Stage:
+class Stage(Folder):
     """One stage's folder in a run directory."""
 
-    folder: Folder
-    name: str
+    def child(self, name: str) -> Stage:
+        """A folder inside this one, for a stage of its own."""
+        return Stage(joined(self.location, name), self)
 
     def manifest(self) -> Manifest | None:
         """The manifest of a complete stage; None if it is missing or damaged.
@@ -112,16 +112,14 @@ class Stage:
         """
         manifest = self._read()
         for record in manifest.files if manifest else ():
-            size = self.folder.size(record.name)
+            size = self.size(record.name)
             if size != record.bytes:
                 what = "is missing" if size is None else f"has {size} bytes"
-                raise DamagedError(
-                    self.folder.uri, record.name, f"{what}, not {record.bytes}"
-                )
+                raise DamagedError(self.uri, record.name, f"{what}, not {record.bytes}")
         return manifest
 
     def _read(self) -> Manifest | None:
-        values = self.folder.read_record(MANIFEST)
+        values = self.read_record(MANIFEST)
         if values is None or values.get("version") != MANIFEST_VERSION:
             return None
         try:
@@ -129,7 +127,7 @@ class Stage:
             return self._keeps(Manifest(files=files, **values))
         except (TypeError, KeyError) as error:
             raise DamagedError(
-                self.folder.uri, MANIFEST, f"is not a manifest ({error})"
+                self.uri, MANIFEST, f"is not a manifest ({error})"
             ) from error
 
     def _keeps(self, manifest: Manifest) -> Manifest:
@@ -165,9 +163,9 @@ class Stage:
 
         `attempt`: its id; empty: a new one.
         """
-        self.folder.delete_folder()
-        self.folder.create()
-        return Attempt(self.folder, attempt or uuid.uuid4().hex[:8])
+        self.delete_folder()
+        self.create()
+        return Attempt(self, attempt or uuid.uuid4().hex[:8])
 
     def commit(
         self,
@@ -192,14 +190,14 @@ class Stage:
             created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             versions=versions(),
         )
-        missing = [r.name for r in files if self.folder.size(r.name) != r.bytes]
+        missing = [r.name for r in files if self.size(r.name) != r.bytes]
         if missing:
             raise StageError(
-                f"stage {self.name}: {missing[0]} in {self.folder.uri} is missing or "
+                f"stage {self.name}: {missing[0]} in {self.uri} is missing or "
                 "has another size: check that all workers see the same run directory, "
                 "and run again"
             )
-        self.folder.sync([record.name for record in files])
+        self.sync([record.name for record in files])
         self.rewrite(manifest)
         return self._keeps(manifest)
 
@@ -211,11 +209,11 @@ class Stage:
         facts = {**manifest.facts, "released": True}
         self.rewrite(replace(manifest, files=(), facts=facts))
         for record in manifest.files:
-            self.folder.delete(record.name)
+            self.delete(record.name)
 
     def rewrite(self, manifest: Manifest) -> None:
         """Replace the manifest of a complete stage."""
-        self.folder.write_record(MANIFEST, redacted(asdict(manifest)))
+        self.write_record(MANIFEST, redacted(asdict(manifest)))
 
     @contextmanager
     def open(self, record: FileRecord) -> Iterator[CheckedFile]:
@@ -228,15 +226,15 @@ class Stage:
         StageError
             When it cannot be read for another reason.
         """
-        uri, name = self.folder.uri, record.name
+        uri, name = self.uri, record.name
         try:
-            with self.folder.open_input(name) as source:
+            with self.open_input(name) as source:
                 yield CheckedFile(source, record, uri)
         except FileNotFoundError as error:
             raise DamagedError(uri, name, "is missing") from error
         except OSError as error:
             raise StageError(
-                f"{self.folder.uri_of(name)} cannot be read ({reason(error)}): make it "
+                f"{self.uri_of(name)} cannot be read ({reason(error)}): make it "
                 "readable and run again"
             ) from error
 
@@ -246,7 +244,7 @@ class Stage:
         """Read a Parquet file of this stage, checked against its record and schema."""
         with self.open(record) as stream:
             file = pq.ParquetFile(stream)
-            where = self.folder.uri_of(record.name)
+            where = self.uri_of(record.name)
             schemas.check(file.schema_arrow, schema, where, columns)
             return file.read(columns=list(columns) if columns else None)
 
@@ -263,14 +261,42 @@ class Stage:
             yield from npy.read_row_blocks(stream, name, rows)
 
 
+@dataclass(frozen=True)
+class Attempt:
+    """Writes the data files of one attempt at a stage; picklable, used on workers."""
+
+    folder: Stage
+    id: str
+
+    def file_name(self, stem: str, suffix: str) -> str:
+        """Name of a data file, with the id of this attempt."""
+        return f"{stem}-{self.id}.{suffix}"
+
+    def write_table(self, stem: str, table: pa.Table, schema: str) -> FileRecord:
+        """Write one Parquet file, checked against its schema."""
+        with self.table_writer(stem, schema) as writer:
+            writer.write(table)
+        return writer.record
+
+    def table_writer(self, stem: str, schema: str) -> TableWriter:
+        """A writer of a Parquet file from several tables, each checked."""
+        return TableWriter(self.folder, self.file_name(stem, "parquet"), schema)
+
+    def write_arrays(self, stem: str, **arrays: np.ndarray) -> FileRecord:
+        """Write arrays to one file, without pickled objects."""
+        name = self.file_name(stem, "npy")
+        with self.folder.open_output(name) as sink:
+            npy.write_arrays(sink, arrays)
+        rows = max((a.shape[0] if a.ndim else 1 for a in arrays.values()), default=0)
+        return sink.record(name, rows)
+
+
 @lru_cache(maxsize=32)
 def _sent(stage: Stage, attempt: str) -> Manifest:
     """A manifest that was sent by reference."""
     manifest = stage._read()
     if manifest is None or manifest.attempt != attempt:
-        raise StageError(
-            f"{stage.folder.uri} was made again while it was read: run again"
-        )
+        raise StageError(f"{stage.uri} was made again while it was read: run again")
     return manifest
 
 

@@ -19,7 +19,7 @@ from xnq_dist.core.inputs import set_scales
 from xnq_dist.core.method_records import METHODS
 from xnq_dist.core.progress import silent
 from xnq_dist.core.settings import Settings
-from xnq_dist.core.store import Folder, Manifest, RunDirectory, Stage
+from xnq_dist.core.store import Manifest, RunDirectory
 from xnq_dist.core.tasks import tasks_on
 from xnq_dist.evaluation.grid_search import Configuration
 from xnq_dist.evaluation.split_fit import NodeRows, fit_split
@@ -121,13 +121,13 @@ def plus_posteriors(
     made = embed_scaled(run, settings, client, *set_scales(settings))
     began = time.perf_counter()
     # For the files of the passes, which are deleted afterwards.
-    passes = Stage(Folder.of(work.run).child("draw-plus"), "draw-plus")
+    passes = RunDirectory(work.run).stage("draw-plus")
     try:
         known = labels, np.ones(len(labels)), work.task().classes
         fixed = client, Embedded.of(run, settings), *known, settings, passes.begin()
         scores = plus_scores(ReadoutWork(*fixed, groups=groups))
     finally:
-        passes.folder.delete_folder()
+        passes.delete_folder()
     return scores, time.perf_counter() - began + made.seconds
 
 

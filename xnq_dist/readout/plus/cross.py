@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
-from xnq_dist.core.store import Attempt, FileRecord, Stage
+from xnq_dist.core.store import Attempt, FileRecord
 from xnq_dist.core.waiting import gather
 from xnq_dist.readout.logistic import LinearModel, warn_of_unconverged
 from xnq_dist.readout.plus.first_stage import FirstStage, columns_of, fit_block
@@ -149,7 +149,7 @@ class CrossFit:
         around = self.around
         more = self.features if features else ()
         for record in (*around.labels, around.models, *more):
-            around.where.folder.delete(record.name)
+            around.where.delete(record.name)
 
 
 def _written(
@@ -172,7 +172,7 @@ def _written(
     shown = np.flatnonzero(work.labels >= 0)
     known = work.labels[shown], folding.fold_of(shown), work.weights[shown]
     priors = class_priors(*known, len(work.classes), folding.variants)
-    where = Stage(folding.attempt.folder, "readout")
+    where = folding.attempt.folder
     return Around(work.parts, where, labels, record, priors, folding.variants)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
 from xnq_dist.core.settings import Settings
-from xnq_dist.core.store import Attempt, FileRecord, Stage
+from xnq_dist.core.store import Attempt, FileRecord
 from xnq_dist.core.waiting import gather, result
 from xnq_dist.readout.calibration import fit_calibration
 from xnq_dist.readout.diagnostics import quality
@@ -220,7 +220,7 @@ def plus_scores(work: ReadoutWork) -> PlusScores:
     float32.
     """
     (readout, *files), facts = fit(work)
-    where, count = Stage(work.attempt.folder, "readout"), len(work.parts)
+    where, count = work.attempt.folder, len(work.parts)
     tasks = [
         work.submit(partition_logits, part, where, readout, features)
         for part, features in zip(work.parts, files[:count], strict=True)
