@@ -120,8 +120,7 @@ class WorkerTasks(Tasks):
         Raises
         ------
         StageError
-            When the file cannot be written; on reading, when it is missing or has
-            another size.
+            When the file cannot be written.
         """
         path = self.folder / f"shared-{uuid.uuid4().hex}"
         named = {str(at): each for at, each in enumerate(arrays(value))}
@@ -134,16 +133,16 @@ class WorkerTasks(Tasks):
                 f"({error.strerror or error}): set scratch to a folder with more space"
             ) from error
         try:
-            yield partial(_shared, path, path.stat().st_size, make)
+            yield partial(_shared, path, make)
         finally:
             path.unlink(missing_ok=True)
             self.everywhere(forget)
 
 
-def _shared(path: Path, size: int, make: Callable[..., T]) -> T:
+def _shared(path: Path, make: Callable[..., T]) -> T:
     # A second task of a process waits for the first to load the value.
     with _READING:
-        found: T = _loaded(path, size, make)
+        found: T = _loaded(path, make)
         return found
 
 
@@ -153,12 +152,7 @@ def forget() -> None:
 
 
 @cache
-def _loaded(path: Path, size: int, make: Callable[..., Any]) -> Any:
-    if not path.exists() or path.stat().st_size != size:
-        raise StageError(
-            f"{path} is missing or has another size: check that all workers see the "
-            "same folder, and run again"
-        )
+def _loaded(path: Path, make: Callable[..., Any]) -> Any:
     with path.open("rb") as file:
         return make(*npy.read_arrays(file).values())
 
