@@ -165,7 +165,7 @@ class StandinBackend(GpuBackend):
 
 def places() -> list[tuple[ModuleType, str, Any]]:
     """Functions that look for a GPU, and their replacements."""
-    facts = backends.GpuFacts({}, 1, "", 2**30)
+    facts = backends.GpuFacts(1, "", 2**30)
     return [
         (backends, "gpu", StandinBackend),
         (cluster, "device_share", lambda: ("played", 2**34)),

@@ -18,7 +18,7 @@ from xnq_dist.core.errors import ClusterError, DoesNotFitError, SettingsError
 from xnq_dist.core.sizes import human
 from xnq_dist.plan import GraphSize, Workers, add_up, check_fits
 
-FACTS = backends.GpuFacts({"cudf": True}, 4, "", 80 * 2**30)
+FACTS = backends.GpuFacts(4, "", 80 * 2**30)
 SIZE = GraphSize(2_000_000, 20_000_000, 16, 2, 10_000)
 
 
@@ -32,14 +32,14 @@ def test_the_settings_for_gpus_are_as_documented():
 
 
 def test_missing_packages_and_devices_are_named_in_a_sentence(monkeypatch, small_graph):
-    monkeypatch.setattr(backends, "_installed", lambda name: name == "cupy")
+    monkeypatch.setattr(backends, "missing", lambda *_: ["dask_cuda", "rmm"])
     with (
         pytest.raises(ClusterError, match=r"needs dask_cuda, rmm.*pip install") as told,
         cluster.open_cluster(cuda().cluster),
     ):
         pass
     assert "\n" not in str(told.value)
-    monkeypatch.setattr(backends, "_installed", lambda name: False)
+    monkeypatch.setattr(backends, "missing", lambda *names: [*names])
     with pytest.raises(SettingsError, match=r"CuPy is not installed: pip install"):
         backends.choose("gpu")
     assert not backends.choose("cpu").on_device
@@ -50,8 +50,8 @@ def test_missing_packages_and_devices_are_named_in_a_sentence(monkeypatch, small
         pipeline.estimate(small_graph.sources, cuda())
     given = "cluster.device_memory=60GiB"
     assert pipeline.estimate(small_graph.sources, cuda(given)).device_limit == 60 << 30
-    monkeypatch.setattr(backends, "_installed", lambda name: True)
-    without = backends.GpuFacts({}, 0, "CuPy finds no CUDA device")
+    monkeypatch.setattr(backends, "missing", lambda *_: [])
+    without = backends.GpuFacts(0, "CuPy finds no CUDA device")
     monkeypatch.setattr(backends, "gpu_facts", lambda: without)
     for needed in (backends.data_frames, backends.gpu):
         with pytest.raises(SettingsError, match="finds no CUDA device"):
@@ -69,7 +69,7 @@ def test_a_cuda_cluster_gets_the_planned_options(monkeypatch):
 
     module = types.SimpleNamespace(LocalCUDACluster=start)
     monkeypatch.setitem(sys.modules, "dask_cuda", module)
-    monkeypatch.setattr(backends, "_installed", lambda name: True)
+    monkeypatch.setattr(backends, "missing", lambda *_: [])
     for where in (backends, cuda_kind):
         monkeypatch.setattr(where, "gpu_facts", lambda: FACTS)
     settings = cuda("cluster.device_memory=10GiB").cluster

@@ -171,7 +171,7 @@ def test_auto_uses_cpus_where_some_workers_lack_a_gpu(
 
     def facts(dask_worker):
         why = "" if dask_worker.address == first else "CuPy is not installed"
-        return backends.GpuFacts({}, 1, why)
+        return backends.GpuFacts(1, why)
 
     monkeypatch.setattr(cluster, "gpu_facts", facts)
     auto = small_settings("backend=auto")
@@ -181,7 +181,7 @@ def test_auto_uses_cpus_where_some_workers_lack_a_gpu(
 
 def test_a_missing_gpu_is_named_at_once(thread_client, monkeypatch):
     why = "CuPy finds no CUDA device: check nvidia-smi"
-    monkeypatch.setattr(cluster, "gpu_facts", lambda: backends.GpuFacts({}, 0, why))
+    monkeypatch.setattr(cluster, "gpu_facts", lambda: backends.GpuFacts(0, why))
     with pytest.raises(SettingsError, match=r"2 of 2 workers have no GPU.*no CUDA"):
         cluster.settle(thread_client, small_settings("backend=gpu"))
     auto = small_settings("backend=auto")

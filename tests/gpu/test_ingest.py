@@ -224,6 +224,6 @@ def test_the_memory_of_the_gpu_decides_what_reads_edges(monkeypatch, caplog):
     assert gpu_ingest.edge_pairs(settings, ids) is edges.arrow_pairs
     assert "edges are read on the CPU: reading edges on the GPU needs" in caplog.text
     monkeypatch.setattr(gpu_ingest, "data_frames", backends.data_frames)
-    monkeypatch.setattr(backends, "_installed", lambda name: False)
+    monkeypatch.setattr(backends, "missing", lambda *names: [*names])
     assert gpu_ingest.edge_pairs(settings, ids) is edges.arrow_pairs
     assert "edges are read on the CPU: cudf is not installed: pip" in caplog.text

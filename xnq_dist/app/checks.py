@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from xnq_dist._version import __version__
-from xnq_dist.core.backend import gpu_facts
+from xnq_dist.core.backend import gpu_facts, missing
 from xnq_dist.core.cluster import connect, open_cluster, workers
 from xnq_dist.core.clusters import local
 from xnq_dist.core.config import recorded_settings
@@ -126,12 +126,9 @@ def _gpu() -> Check:
     facts = gpu_facts()
     if not facts.devices:
         return Check("gpu", "note", f"none ({facts.reason}); CPUs are used")
-    packages = ", ".join(
-        name if installed else f"{name} not installed"
-        for name, installed in facts.packages.items()
-    )
-    text = f"{facts.devices} of {human(facts.memory)} each, {packages}"
-    return Check("gpu", "ok", text)
+    without = ", ".join(missing("cudf", "dask_cuda", "rmm"))
+    text = f"{facts.devices} of {human(facts.memory)} each"
+    return Check("gpu", "ok", f"{text}; not installed: {without or 'nothing'}")
 
 
 def disk(out: str) -> Check:

@@ -26,10 +26,10 @@ __all__ = [
     "device_share",
     "gpu",
     "gpu_facts",
+    "missing",
     "need_cuda",
 ]
 
-GPU_PACKAGES = ("cupy", "cudf", "dask_cuda", "rmm")
 INSTALL = "pip install 'xnq-dist[gpu]'"
 COMPILE = ("--std=c++14", "--fmad=false", "--prec-div=true", "--ftz=false")
 """Every sum and product is rounded separately, without fused multiply-add, so that the
@@ -153,8 +153,6 @@ def choose(requested: str) -> Backend:
 class GpuFacts:
     """GPU packages and devices of this machine."""
 
-    packages: dict[str, bool]
-    """Whether each package is installed, by its name."""
     devices: int
     reason: str
     """Why no device can be used, and what to do; empty if one can be used."""
@@ -168,19 +166,18 @@ def gpu_facts() -> GpuFacts:
     RAPIDS packages import on a machine without a GPU and fail on first use, so CuPy is
     used to find devices.
     """
-    packages = {name: _installed(name) for name in GPU_PACKAGES}
-    if not packages["cupy"]:
-        return GpuFacts(packages, 0, f"CuPy is not installed: {INSTALL}")
+    if missing("cupy"):
+        return GpuFacts(0, f"CuPy is not installed: {INSTALL}")
     try:
         import cupy
     except ImportError as error:
-        return GpuFacts(packages, 0, f"CuPy cannot be imported ({error}): {INSTALL}")
+        return GpuFacts(0, f"CuPy cannot be imported ({error}): {INSTALL}")
     if not cupy.cuda.is_available():
         reason = (
             "CuPy finds no CUDA device: check nvidia-smi and the driver, or set "
             "backend = cpu"
         )
-        return GpuFacts(packages, 0, reason)
+        return GpuFacts(0, reason)
     try:
         count = int(cupy.cuda.runtime.getDeviceCount())
         # `Device.mem_info` would allocate a context on every device.
@@ -188,12 +185,13 @@ def gpu_facts() -> GpuFacts:
         memory = min(int(properties(k)["totalGlobalMem"]) for k in range(count))
     except cupy.cuda.runtime.CUDARuntimeError as error:
         reason = f"CuPy cannot use the CUDA device ({error}): check nvidia-smi"
-        return GpuFacts(packages, 0, reason)
-    return GpuFacts(packages, count, "", memory)
+        return GpuFacts(0, reason)
+    return GpuFacts(count, "", memory)
 
 
-def _installed(name: str) -> bool:
-    return importlib.util.find_spec(name) is not None
+def missing(*packages: str) -> list[str]:
+    """Those of the packages that are not installed."""
+    return [name for name in packages if importlib.util.find_spec(name) is None]
 
 
 def need_cuda() -> GpuFacts:
@@ -205,10 +203,9 @@ def need_cuda() -> GpuFacts:
         When dask-cuda, RMM, CuPy or a device is missing.
     """
     facts = gpu_facts()
-    missing = [name for name in ("cupy", "dask_cuda", "rmm") if not _installed(name)]
-    if missing:
+    if without := missing("cupy", "dask_cuda", "rmm"):
         raise ClusterError(
-            f"cluster.kind = cuda needs {', '.join(missing)}, not installed here: "
+            f"cluster.kind = cuda needs {', '.join(without)}, not installed here: "
             f"{INSTALL}, or with CuPy alone set cluster.kind = local, "
             "cluster.workers = 1 and backend = gpu"
         )
@@ -245,7 +242,7 @@ def device_share() -> tuple[str, int]:
 
 def data_frames() -> ModuleType:
     """The package cuDF; `SettingsError` if it, or a device, is missing."""
-    if not _installed("cudf"):
+    if missing("cudf"):
         raise SettingsError(f"cudf is not installed: {INSTALL}")
     gpu()
     return importlib.import_module("cudf")
