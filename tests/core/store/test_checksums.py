@@ -30,8 +30,8 @@ def data() -> bytes:
     return np.random.default_rng(0).bytes(SIZE)
 
 
-def opened(data: bytes, record: FileRecord) -> CheckedFile:
-    return CheckedFile(io.BytesIO(data), record, "/run/stage")
+def opened(data: bytes, record: FileRecord) -> io.BufferedReader:
+    return io.BufferedReader(CheckedFile(io.BytesIO(data), record, "/run/stage"), BLOCK)
 
 
 def test_checksums_are_independent_of_how_a_file_was_written(data):

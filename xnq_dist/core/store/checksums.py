@@ -82,8 +82,11 @@ class ChecksumWriter(io.RawIOBase):
         return FileRecord(name, rows, self.count, checksum)
 
 
-class CheckedFile(io.BufferedReader):
-    """A seekable stream of a file's bytes, each compared with the file's record.
+class CheckedFile(io.RawIOBase):
+    """A seekable stream of a file's bytes, whose blocks are compared with its record.
+
+    Its position is that of the file, between two calls. An `io.BufferedReader`
+    keeps the last block.
 
     Parameters
     ----------
@@ -98,16 +101,6 @@ class CheckedFile(io.BufferedReader):
     ------
     DamagedError
         When bytes that are read differ from the record.
-    """
-
-    def __init__(self, source: Any, record: FileRecord, folder: str) -> None:
-        super().__init__(_Blocks(source, record, folder), BLOCK)
-
-
-class _Blocks(io.RawIOBase):
-    """Reads blocks and compares them; a `CheckedFile` buffers the last one.
-
-    Its position is that of the file, between two calls.
     """
 
     def __init__(self, source: Any, record: FileRecord, folder: str) -> None:

@@ -9,6 +9,7 @@ with the checksums in the manifest.
 from __future__ import annotations
 
 import datetime
+import io
 import logging
 import platform
 import time
@@ -216,7 +217,7 @@ class Stage(Folder):
         self.write_record(MANIFEST, redacted(asdict(manifest)))
 
     @contextmanager
-    def open(self, record: FileRecord) -> Iterator[CheckedFile]:
+    def open(self, record: FileRecord) -> Iterator[io.BufferedReader]:
         """A stream of a data file whose bytes are compared with the record.
 
         Raises
@@ -229,7 +230,7 @@ class Stage(Folder):
         uri, name = self.uri, record.name
         try:
             with self.open_input(name) as source:
-                yield CheckedFile(source, record, uri)
+                yield io.BufferedReader(CheckedFile(source, record, uri), BLOCK)
         except FileNotFoundError as error:
             raise DamagedError(uri, name, "is missing") from error
         except OSError as error:
