@@ -23,10 +23,9 @@ CHECKPOINTS = "checkpoints"
 """Folder of the supersteps that a run resumes from; removed when they end."""
 VERSIONS = "versions"
 """Folder of the published versions."""
-PUBLISHED = "published"
-"""The stage whose folders are versions (`Published`)."""
-FOLDERS = (*(name for name in STAGES if name != PUBLISHED), CHECKPOINTS)
-"""Folders of stages and of the work on one."""
+FOLDERS = (*STAGES, CHECKPOINTS)
+"""Folders of stages and of the work on one; that of ``published`` never exists, because
+its folders are versions (`Published`)."""
 
 
 class RunDirectory(Folder):
@@ -51,8 +50,11 @@ class RunDirectory(Folder):
 
     def manifests(self) -> dict[str, Manifest]:
         """Manifests of the complete stages, in the order of the stages."""
-        found = {name: self.stage(name).manifest() for name in FOLDERS}
-        return {name: manifest for name, manifest in found.items() if manifest}
+        return {
+            name: manifest
+            for name in FOLDERS
+            if (manifest := self.stage(name).manifest())
+        }
 
     def stages(self) -> list[Stage]:
         """All existing stage folders; each checkpoint and each version is one."""
@@ -68,10 +70,10 @@ class RunDirectory(Folder):
         differences are logged. Published results stay.
         """
         manifest = self.stage(name).manifest()
-        if manifest is not None and manifest.fingerprint == fingerprint(inputs):
-            log.info("stage %s: complete, nothing to do", name)
-            return manifest
         if manifest is not None:
+            if manifest.fingerprint == fingerprint(inputs):
+                log.info("stage %s: complete, nothing to do", name)
+                return manifest
             changed = "; ".join(differences(manifest.inputs, inputs))
             log.info("stage %s: done again, changed: %s", name, changed)
         self.remove(name)
@@ -81,5 +83,4 @@ class RunDirectory(Folder):
         """Remove a stage and those made from it; published results stay."""
         first = not STAGES[name].after
         for later in FOLDERS if first else following(name):
-            if later != PUBLISHED:
-                self.stage(later).delete_folder()
+            self.stage(later).delete_folder()
