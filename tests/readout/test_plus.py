@@ -111,7 +111,7 @@ def test_held_rows_are_independent_of_the_labels_of_their_group(
         attempt = run.stage("trial").begin()
         more = "readout.C=1"
         found = scores(run, thread_client, shown, attempt, more, groups=groups)
-        assert not [name for name in attempt.folder.names() if "-groups" in name]
+        assert not [name for name in attempt.names() if "-groups" in name]
     again = found.by_group[1]
     run.stage("trial").delete_folder()
     (rows, folds), (rows_then, _) = seen

@@ -46,7 +46,7 @@ def test_embeddings_are_read_a_row_group_at_a_time(tmp_path):
             rows = pa.FixedSizeListArray.from_arrays(values, 256)
             part = {"node_id": ids[first : first + 4_000], "embedding": rows}
             writer.write(pa.table(part))
-    where = attempt.folder
+    where = attempt
     part = Part(None, None, where, writer.record)
     read = part.states()
     # The reader keeps the bytes objects that our stream returns.

@@ -215,5 +215,5 @@ def write_fake_run(
                 record = attempt.write_table("communities", detected, "communities")
                 files.append(record)
         inputs = {"communities": source} if name == "quantify" else {}
-        stage.commit(attempt, files, inputs, values, time.monotonic())
+        attempt.commit(files, inputs, values, time.monotonic())
     return run

@@ -70,4 +70,4 @@ def label(
         files.append(attempt.write_table(stem, rows, "node_labels"))
     if known.weights is not None:
         files.append(attempt.write_arrays(LABEL_WEIGHTS, weights=known.weights))
-    return stage.commit(attempt, files, inputs, known.facts(), began)
+    return attempt.commit(files, inputs, known.facts(), began)

@@ -125,8 +125,7 @@ def prepare(
         book, width = PartitionBook.of(part, partitions), rows.features.n_features
         blocks = FeatureBlocks(book.offsets, width, memory, folder / "features")
         blocks.fill(rows.features, rows.index, book.relabelled)
-        stage = run.stage(STAGE)
-        attempt = stage.begin()
+        attempt = run.stage(STAGE).begin()
         files, sizes = _write(attempt, csr, rows.ids, blocks, book, tasks, progress)
         files += _write_scaling(attempt, rows.features)
         facts = {
@@ -148,7 +147,7 @@ def prepare(
                 f"partitions hold {of_partitions} nodes and edges of {len(rows.ids)} "
                 f"and {int(csr.indptr[-1])}: internal error, please report it"
             )
-        made = stage.commit(attempt, files, inputs, facts, began)
+        made = attempt.commit(files, inputs, facts, began)
     label(run, made, nodes, contents, settings, progress, rows.labels)
     write_scores(run, made, nodes, contents, settings, progress, rows.scores)
     return made

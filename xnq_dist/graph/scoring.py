@@ -92,4 +92,4 @@ def write_scores(
         attempt.write_arrays(file_stem(STAGE, number), scores=made[owned])
         for number, owned in enumerate(node_index(run.stage("graph"), graph))
     ]
-    stage.commit(attempt, files, inputs, {"width": made.shape[1]}, began)
+    attempt.commit(files, inputs, {"width": made.shape[1]}, began)

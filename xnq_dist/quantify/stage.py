@@ -137,8 +137,7 @@ def quantify(
     reused = run.reuse(STAGE, inputs)
     if reused is not None:
         return reused
-    stage = run.stage(STAGE)
-    attempt = stage.begin()
+    attempt = run.stage(STAGE).begin()
     quantifier = make_quantifier(settings.quantifier, settings)
     job = BatchJob(run.location, attempt, settings)
     job, learnt = _learn(job, quantifier, run, graph, client)
@@ -182,9 +181,9 @@ def quantify(
         facts["labels"] = labels
     _log(facts, settings)
     for used in chain(*job.sums, (batch.members for batch, _ in estimated)):
-        attempt.folder.delete(used.name)
+        attempt.delete(used.name)
     run_on_workers(client, forget_nodes)
-    return stage.commit(attempt, files, inputs, facts, began)
+    return attempt.commit(files, inputs, facts, began)
 
 
 def _learn(

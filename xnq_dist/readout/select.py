@@ -147,8 +147,8 @@ def _search(
     progress: Progress,
 ) -> Manifest:
     began = time.monotonic()
-    graph, stage = run.stage("graph"), run.stage("select")
-    attempt, reservoir = stage.begin(), settings.reservoir
+    graph, attempt = run.stage("graph"), run.stage("select").begin()
+    reservoir = settings.reservoir
     found, classes = load_labels(run.stage("labels"), known), known.facts["classes"]
     labels = found.codes
     if known.facts["has_roles"]:
@@ -171,10 +171,10 @@ def _search(
         spec = reservoir_spec(settings, manifest.facts, *scales, units)
         files = run_reservoir(client, graph, manifest, spec, write, timeout=limit)
         held = fitted, folds, len(classes), threads
-        scored = client.submit(_score, stage, files, places, *held, pure=False)
+        scored = client.submit(_score, attempt, files, places, *held, pure=False)
         scores.append(Score(*scales, *result(client, scored)))
         for record in files:
-            stage.delete(record.name)
+            attempt.delete(record.name)
         loss = scores[-1].log_loss
         log.info("scales %s, %g: log-loss %.4f", shown(scales[0]), scales[1], loss)
         return scores[-1]
@@ -188,7 +188,7 @@ def _search(
     progress("scales tried", total, total)
     facts = {name: getattr(chosen, name) for name in ("recurrent_scale", "input_scale")}
     facts["tried"] = [vars(score) for score in scores]
-    return stage.commit(attempt, [], inputs, facts, began)
+    return attempt.commit([], inputs, facts, began)
 
 
 def candidates(settings: Settings) -> tuple[Sequence[Recurrent], Sequence[float]]:

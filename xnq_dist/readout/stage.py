@@ -83,8 +83,7 @@ def fit_readout(
         if fitted is not None:
             return fitted
         began = time.monotonic()
-        stage = run.stage("readout")
-        attempt = stage.begin()
+        attempt = run.stage("readout").begin()
         groups = node_groups(source.graph, source.manifest, settings)
         loaded = load_labels(run.stage("labels"), labels)
         used, weights = loaded.codes, loaded.weights
@@ -107,7 +106,7 @@ def fit_readout(
         by_links = dict(zip(("groups", "fine"), groups.links, strict=False))
         kept = attempt.write_arrays(GROUPS, **by_links, degree=groups.degree)
         _report(facts)
-        return stage.commit(attempt, [*files, kept], inputs, facts, began)
+        return attempt.commit([*files, kept], inputs, facts, began)
 
 
 def write_posteriors(
@@ -129,8 +128,8 @@ def write_posteriors(
             replace(part, labels=(where, record))
             for part, record in zip(source.parts(client), known, strict=True)
         ]
-        began, stage = time.monotonic(), run.stage("posteriors")
-        attempt, classes = stage.begin(), fitted.facts["classes"]
+        began, classes = time.monotonic(), fitted.facts["classes"]
+        attempt = run.stage("posteriors").begin()
         write = METHODS.module_of(settings.method).write_posteriors
         (record,), features = fitted.named("readout-"), fitted.named(FEATURES)
         made = run.stage("readout"), record, attempt, classes
@@ -144,7 +143,7 @@ def write_posteriors(
         files = [*chain(*gather(client, tasks))]
         facts = {name: fitted.facts[name] for name in ("classes", "prior")}
         facts["n_nodes"] = source.manifest.facts["n_nodes"]
-        return stage.commit(attempt, files, inputs, facts, began)
+        return attempt.commit(files, inputs, facts, began)
 
 
 def _made_from(run: RunDirectory, settings: Settings) -> tuple[Embedded, Manifest]:

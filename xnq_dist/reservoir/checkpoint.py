@@ -62,14 +62,13 @@ class Checkpoints:
         `kept`: number of checkpoints that stay, this one included; the previous one is
         used if this is damaged.
         """
-        began, stage = time.monotonic(), self.at(exchange.step)
-        attempt = stage.begin()
+        began, attempt = time.monotonic(), self.at(exchange.step).begin()
         files = exchange.apply(partial(_write_states, attempt))
-        stage.commit(attempt, files, self.inputs, {"superstep": exchange.step}, began)
+        attempt.commit(files, self.inputs, {"superstep": exchange.step}, began)
         names = self.stage.names()
         mine = [name for name in names if name.startswith(self.prefix)]
         # Checkpoints of later supersteps belong to other settings.
-        stay = [name for name in mine if name <= stage.name][-kept:]
+        stay = [name for name in mine if name <= attempt.name][-kept:]
         for name in {*mine}.difference(stay):
             self.stage.child(name).delete_folder()
         return files

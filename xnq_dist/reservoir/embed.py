@@ -89,11 +89,10 @@ def embed_scaled(
     began = time.monotonic()
     spec = reservoir_spec(settings, manifest.facts, recurrent_scale, input_scale)
     steps = supersteps_of(size_on(client, settings, graph, manifest), settings)
-    stage = run.stage("embeddings")
-    attempt = stage.begin()
+    attempt = run.stage("embeddings").begin()
     described, blocks = None, [spec.dim]
     if METHODS[settings.method].second_stage:
-        where = stage.child("descriptors")
+        where = attempt.child("descriptors")
         shared = client, graph, manifest, settings.seed, where
         described = describe_nodes(*shared, settings.backend, progress)
         blocks += described.widths
@@ -128,7 +127,7 @@ def embed_scaled(
         "units_at_once": steps.units,
         "products": "CUDA" if spec.backend == "gpu" else products.FORM,
     }
-    committed = stage.commit(attempt, files, inputs, facts, began)
+    committed = attempt.commit(files, inputs, facts, began)
     checkpoints.stage.delete_folder()
     return committed
 

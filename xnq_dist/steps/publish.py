@@ -94,13 +94,12 @@ def _write(run: RunDirectory, results: Results, inputs: dict[str, Any]) -> Versi
     """Write a version: its files, then its manifest."""
     settings, facts = results.settings, results.facts
     stages, began = results.stages, time.monotonic()
-    stage = Published(run).stage(results.run_id)
-    attempt = stage.begin(results.run_id)
+    attempt = Published(run).stage(results.run_id).begin(results.run_id)
     files: list[FileRecord] = []
 
     def write(name: str, table: pa.Table) -> None:
         file = f"{name}.parquet"
-        with TableWriter(attempt.folder, file, name, attempt.id) as writer:
+        with TableWriter(attempt, file, name, attempt.id) as writer:
             writer.write(table)
         files.append(writer.record)
 
@@ -117,9 +116,9 @@ def _write(run: RunDirectory, results: Results, inputs: dict[str, Any]) -> Versi
                 results.tables[name] = made
                 write(name, made)
             elif isinstance(made, bytes):
-                with attempt.folder.open_output(name) as sink:
+                with attempt.open_output(name) as sink:
                     sink.write(made)
                 files.append(sink.record(name, 0))
             else:
                 facts[name] = made
-    return Version(stage, stage.commit(attempt, files, inputs, facts, began))
+    return Version(attempt, attempt.commit(files, inputs, facts, began))

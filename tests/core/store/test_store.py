@@ -53,7 +53,7 @@ def committed(run: RunDirectory, name="posteriors", inputs=None) -> Stage:
     stage = run.stage(name)
     attempt = stage.begin()
     record = attempt.write_table("part-00000", table(), "posteriors")
-    stage.commit(attempt, [record], inputs or {"seed": 1}, {"n": 3}, 0.1)
+    attempt.commit([record], inputs or {"seed": 1}, {"n": 3}, 0.1)
     return stage
 
 
@@ -68,7 +68,7 @@ def test_embeddings_are_written_plain_and_other_vectors_compressed(run):
     small = attempt.write_table("part-00001", table(), "posteriors")
 
     def written(record, column):
-        with attempt.folder.open_input(record.name) as source:
+        with attempt.open_input(record.name) as source:
             group = pq.ParquetFile(pa.BufferReader(source.read())).metadata.row_group(0)
         return group.column(column).compression, group.column(column).encodings
 
@@ -123,7 +123,7 @@ def test_manifest_naming_a_file_that_is_not_there_is_refused(run):
     record = attempt.write_table("part-00000", table(), "posteriors")
     stage.delete(record.name)
     with pytest.raises(StageError, match="all workers see the same run directory"):
-        stage.commit(attempt, [record], {}, {}, 0.0)
+        attempt.commit([record], {}, {}, 0.0)
 
 
 def test_arrays_come_back_and_corruption_is_seen(run):

@@ -200,7 +200,7 @@ def test_posteriors_of_held_out_groups_replace_the_bound(client, tmp_path):
         attempt.write_arrays("groups", groups=groups.links[0], degree=groups.degree),
         attempt.write_arrays("held", index=known, posterior=made.posteriors[known]),
     ]
-    stage.commit(attempt, files, {}, {"prior": PRIOR}, 0.0)
+    attempt.commit(files, {}, {"prior": PRIOR}, 0.0)
     measured = estimated(made, client, path).facts
     assert measured["variance_without_labels_measured"]
     assert measured["variance_without_labels"] != bound["variance_without_labels"]

@@ -166,41 +166,7 @@ class Stage(Folder):
         """
         self.delete_folder()
         self.create()
-        return Attempt(self, attempt or uuid.uuid4().hex[:8])
-
-    def commit(
-        self,
-        attempt: Attempt,
-        files: Sequence[FileRecord],
-        inputs: Mapping[str, Any],
-        facts: Mapping[str, Any],
-        began: float,
-    ) -> Manifest:
-        """Write the manifest to the disk, which makes the stage complete.
-
-        `began`: `time.monotonic` when the work on the stage began.
-        """
-        manifest = Manifest(
-            stage=self.name,
-            attempt=attempt.id,
-            fingerprint=fingerprint(inputs),
-            inputs=dict(inputs),
-            files=tuple(files),
-            facts=dict(facts),
-            seconds=round(time.monotonic() - began, 3),
-            created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            versions=versions(),
-        )
-        missing = [r.name for r in files if self.size(r.name) != r.bytes]
-        if missing:
-            raise StageError(
-                f"stage {self.name}: {missing[0]} in {self.uri} is missing or "
-                "has another size: check that all workers see the same run directory, "
-                "and run again"
-            )
-        self.sync([record.name for record in files])
-        self.rewrite(manifest)
-        return self._keeps(manifest)
+        return Attempt(self.location, self.parent, attempt or uuid.uuid4().hex[:8])
 
     def release(self, manifest: Manifest) -> None:
         """Remove a complete stage's data files; its manifest stays, marked as released.
@@ -262,12 +228,11 @@ class Stage(Folder):
             yield from npy.read_row_blocks(stream, name, rows)
 
 
-@dataclass(frozen=True)
-class Attempt:
-    """Writes the data files of one attempt at a stage; picklable, used on workers."""
+@dataclass(frozen=True, repr=False)
+class Attempt(Stage):
+    """An attempt at a stage: writes its data files, also on workers, and commits it."""
 
-    folder: Stage
-    id: str
+    id: str = ""
 
     def file_name(self, stem: str, suffix: str) -> str:
         """Name of a data file, with the id of this attempt."""
@@ -281,15 +246,48 @@ class Attempt:
 
     def table_writer(self, stem: str, schema: str) -> TableWriter:
         """A writer of a Parquet file from several tables, each checked."""
-        return TableWriter(self.folder, self.file_name(stem, "parquet"), schema)
+        return TableWriter(self, self.file_name(stem, "parquet"), schema)
 
     def write_arrays(self, stem: str, **arrays: np.ndarray) -> FileRecord:
         """Write arrays to one file, without pickled objects."""
         name = self.file_name(stem, "npy")
-        with self.folder.open_output(name) as sink:
+        with self.open_output(name) as sink:
             npy.write_arrays(sink, arrays)
         rows = max((a.shape[0] if a.ndim else 1 for a in arrays.values()), default=0)
         return sink.record(name, rows)
+
+    def commit(
+        self,
+        files: Sequence[FileRecord],
+        inputs: Mapping[str, Any],
+        facts: Mapping[str, Any],
+        began: float,
+    ) -> Manifest:
+        """Write the manifest to the disk, which makes the stage complete.
+
+        `began`: `time.monotonic` when the work on the stage began.
+        """
+        manifest = Manifest(
+            stage=self.name,
+            attempt=self.id,
+            fingerprint=fingerprint(inputs),
+            inputs=dict(inputs),
+            files=tuple(files),
+            facts=dict(facts),
+            seconds=round(time.monotonic() - began, 3),
+            created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            versions=versions(),
+        )
+        missing = [r.name for r in files if self.size(r.name) != r.bytes]
+        if missing:
+            raise StageError(
+                f"stage {self.name}: {missing[0]} in {self.uri} is missing or "
+                "has another size: check that all workers see the same run directory, "
+                "and run again"
+            )
+        self.sync([record.name for record in files])
+        self.rewrite(manifest)
+        return self._keeps(manifest)
 
 
 @lru_cache(maxsize=32)

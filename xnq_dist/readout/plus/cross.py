@@ -172,7 +172,7 @@ def _written(
     shown = np.flatnonzero(work.labels >= 0)
     known = work.labels[shown], folding.fold_of(shown), work.weights[shown]
     priors = class_priors(*known, len(work.classes), folding.variants)
-    where = folding.attempt.folder
+    where = folding.attempt
     return Around(work.parts, where, labels, record, priors, folding.variants)
 
 

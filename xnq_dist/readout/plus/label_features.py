@@ -196,7 +196,7 @@ def spread_features(
     work.watch("label features", tasks)
     for records in rounds.values():
         for record in records:
-            attempt.folder.delete(record.name)
+            attempt.delete(record.name)
     return gather(client, tasks)
 
 

@@ -220,7 +220,7 @@ def plus_scores(work: ReadoutWork) -> PlusScores:
     float32.
     """
     (readout, *files), facts = fit(work)
-    where, count = work.attempt.folder, len(work.parts)
+    where, count = work.attempt, len(work.parts)
     tasks = [
         work.submit(partition_logits, part, where, readout, features)
         for part, features in zip(work.parts, files[:count], strict=True)
