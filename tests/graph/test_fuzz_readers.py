@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from xnq_dist.core.errors import InputError
-from xnq_dist.core.settings import Reading
+from xnq_dist.core.settings import InputSettings
 from xnq_dist.graph.formats.looks import looks_like
 from xnq_dist.graph.formats.sniffing import sniff
 from xnq_dist.graph.keys import ids_of
@@ -135,7 +135,7 @@ def test_any_text_has_a_dialect(text, complete):
     head = text.encode()
     looks_like(head)
     try:
-        found = sniff(head, complete, Reading(), "t.csv")
+        found = sniff(head, complete, InputSettings(), "t.csv")
     except InputError:
         assert "\0" in text
     else:

@@ -6,7 +6,7 @@ import pytest
 
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InputError
-from xnq_dist.core.settings import Reading
+from xnq_dist.core.settings import InputSettings
 from xnq_dist.graph.formats.sniffing import sniff
 
 ROWS = "id{0}age{0}town\nu1{0}25{0}Bonn\nu2{0}31{0}Ulm\n"
@@ -14,7 +14,7 @@ ROWS = "id{0}age{0}town\nu1{0}25{0}Bonn\nu2{0}31{0}Ulm\n"
 
 def sniffed(text, complete=True, **given):
     head = text if isinstance(text, bytes) else text.encode()
-    return sniff(head, complete, Reading(**given), "t.csv")
+    return sniff(head, complete, InputSettings(**given), "t.csv")
 
 
 @pytest.mark.parametrize("separator", ["\t", ";", "|", ",", " "])
@@ -106,4 +106,4 @@ def test_the_dialect_is_one_line():
 )
 def test_separators_are_set(given, separator):
     settings = load_settings(overrides=[f"input.separator={given}"]).input
-    assert settings.reading.separator == separator
+    assert settings.separator == separator

@@ -17,7 +17,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple
 from typing import Any, Protocol
 
 from xnq_dist.core.errors import DamagedError, InputError
@@ -105,7 +104,8 @@ def read_table(
         For a missing column, or values that the pipeline cannot read.
     """
     began, states = time.time_ns(), _states(table)
-    how = table.filesystem.type_name, table.files, astuple(table.reading)
+    text = table.settings.separator, table.settings.header, table.settings.decimal
+    how = table.filesystem.type_name, table.files, text
     key = fingerprint(FORMAT, *how, missing, *about)
     kept = {} if folder is None else _read_cache(folder)
     entry = kept.pop(key, None)

@@ -19,7 +19,7 @@ import pyarrow.types as pt
 from xnq_dist.core.arrays import Bools, Floats, offsets_of
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.redaction import redacted
-from xnq_dist.core.settings import TITLES, InputSettings, Reading
+from xnq_dist.core.settings import TITLES, InputSettings
 from xnq_dist.graph.formats.csv_table import TEXT_ENDINGS, TextFile, open_text
 from xnq_dist.graph.formats.looks import looks_like
 from xnq_dist.graph.formats.parquet_table import PARQUET_ENDINGS, ParquetFile
@@ -157,7 +157,7 @@ class Table:
     files: tuple[str, ...]
     """Paths within the filesystem, sorted."""
     filesystem: Any
-    reading: Reading = field(default_factory=Reading)
+    settings: InputSettings
     """How text files are written."""
     texts: dict[str, TextFile] = field(default_factory=dict, compare=False, repr=False)
     """What is known of text files so far."""
@@ -240,9 +240,9 @@ class Table:
     def _text(self, file: str) -> TextFile:
         if file not in self.texts:
             state = state_of(self.filesystem, file)
-            key = self.filesystem.type_name, file, self.reading, str(state)
+            key = self.filesystem.type_name, file, self.settings, str(state)
             if state is None or key not in _TEXTS:
-                _TEXTS[key] = open_text(self.filesystem, file, self.reading)
+                _TEXTS[key] = open_text(self.filesystem, file, self.settings)
                 how = _TEXTS[key].dialect.text()
                 log.info("%s %s: %s", self.what, self.path, how)
             self.texts[file] = _TEXTS[key]
@@ -429,12 +429,12 @@ def open_table(
         When the path does not exist, no file matches or the URI cannot be opened.
     """
     text, shown = str(path), redacted(str(path))
-    reading = Reading() if settings is None else settings.reading
+    settings = settings or InputSettings()
     filesystem, root = filesystem_of(text, what)
 
     def table(files: tuple[str, ...], folder: str) -> Table:
         named = columns_of_folders(folder, files)
-        return Table(what, shown, files, filesystem, reading, in_paths=named)
+        return Table(what, shown, files, filesystem, settings, in_paths=named)
 
     try:
         info = filesystem.get_file_info(root)
@@ -447,7 +447,7 @@ def open_table(
         if not there:
             raise InputError(f"{what} {text} does not exist: check the path")
         if info.type == pafs.FileType.File:
-            return Table(what, shown, (root,), filesystem, reading)
+            return Table(what, shown, (root,), filesystem, settings)
         if info.type != pafs.FileType.Directory:
             raise InputError(
                 f"{what} {text} is a pipe or a device, and a table is read several "

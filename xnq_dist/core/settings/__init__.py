@@ -48,7 +48,6 @@ from xnq_dist.core.settings.tables import (
     ColumnSettings,
     FeatureSettings,
     InputSettings,
-    Reading,
 )
 
 __all__ = [
@@ -71,7 +70,6 @@ __all__ = [
     "MembershipSettings",
     "Missing",
     "QualitySettings",
-    "Reading",
     "ReadoutSettings",
     "ReportSettings",
     "ReservoirSettings",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -18,7 +17,6 @@ __all__ = [
     "ColumnSettings",
     "FeatureSettings",
     "InputSettings",
-    "Reading",
 ]
 
 Code = Literal[
@@ -86,15 +84,6 @@ class ColumnSettings(Section):
                 )
 
 
-@dataclass(frozen=True)
-class Reading:
-    """How text tables are written; ``auto`` is detected in each file."""
-
-    separator: str = "auto"
-    header: bool | Literal["auto"] = "auto"
-    decimal: str = "auto"
-
-
 def _character(value: Any) -> Any:
     named = {
         "tab": "\t",
@@ -137,11 +126,6 @@ class InputSettings(Section):
     def memory_bytes(self) -> int:
         """Memory for the edge sort in bytes."""
         return parse_bytes(self.memory)
-
-    @property
-    def reading(self) -> Reading:
-        """How text tables are written."""
-        return Reading(self.separator, self.header, self.decimal)
 
 
 class FeatureSettings(Section):

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from xnq_dist.core.errors import InfrastructureError, InputError
-from xnq_dist.core.settings import Reading
+from xnq_dist.core.settings import InputSettings
 from xnq_dist.graph.formats.looks import looks_like
 from xnq_dist.graph.formats.sniffing import Dialect, sniff
 from xnq_dist.graph.formats.text_types import joined, kind_of, type_of, typed
@@ -115,11 +115,11 @@ class TextFile:
             yield from reader
 
 
-def open_text(filesystem: Any, path: str, reading: Reading) -> TextFile:
+def open_text(filesystem: Any, path: str, settings: InputSettings) -> TextFile:
     """Detect how a file is written, from its first bytes."""
     with filesystem.open_input_stream(path) as stream:
         head = stream.read(HEAD)
     if look := looks_like(head):
         raise InputError(f"{path} {look}")
-    dialect = sniff(head, len(head) < HEAD, reading, path)
+    dialect = sniff(head, len(head) < HEAD, settings, path)
     return TextFile(filesystem, path, dialect, dict(dialect.kinds))

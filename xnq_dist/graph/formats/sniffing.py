@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from xnq_dist.core.errors import InputError
-from xnq_dist.core.settings import Reading
+from xnq_dist.core.settings import InputSettings
 from xnq_dist.graph.formats.text_types import kind_of
 
 __all__ = ["Dialect", "sniff"]
@@ -27,9 +27,12 @@ RECORDS = 200
 
 
 @dataclass(frozen=True)
-class Dialect(Reading):
-    """How one file is written; nothing is ``auto``."""
+class Dialect:
+    """How one file is written."""
 
+    separator: str
+    header: bool
+    decimal: str
     names: tuple[str, ...] = ()
     """The columns' names."""
     kinds: dict[str, str] = field(default_factory=dict, compare=False)
@@ -47,7 +50,9 @@ class Dialect(Reading):
         return ", ".join(parts)
 
 
-def sniff(head: bytes, complete: bool, reading: Reading, file: str = "") -> Dialect:
+def sniff(
+    head: bytes, complete: bool, settings: InputSettings, file: str = ""
+) -> Dialect:
     """The dialect of a file.
 
     Parameters
@@ -56,7 +61,7 @@ def sniff(head: bytes, complete: bool, reading: Reading, file: str = "") -> Dial
         Its first bytes, decompressed.
     complete
         Whether they are all bytes.
-    reading
+    settings
         What is set instead of detected.
     file
         Name in messages.
@@ -75,10 +80,12 @@ def sniff(head: bytes, complete: bool, reading: Reading, file: str = "") -> Dial
     if not complete:
         # The last line may be cut.
         text = text[: max(text.rfind("\n"), text.rfind("\r")) + 1] or text
-    separator = _separator(text) if reading.separator == "auto" else reading.separator
+    separator = settings.separator
+    if separator == "auto":
+        separator = _separator(text)
     first, *rows = _records(text, separator, 10 * RECORDS) or [[]]
     columns = _columns(rows, len(first))
-    decimal, header = reading.decimal, reading.header
+    decimal, header = settings.decimal, settings.header
     if decimal == "auto":
         decimal = "," if any(map(_has_decimal_comma, columns)) else "."
     if header == "auto":
