@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from tests.graph.graphs import edge_table, features_of, node_table, run
 from xnq_dist.core.config import load_settings
-from xnq_dist.graph import layout, scaling
+from xnq_dist.graph import encoding, layout, scaling
+from xnq_dist.graph.encoding import learn_encoding
 from xnq_dist.graph.features import FeatureColumns
 from xnq_dist.graph.labels import read_nodes
 from xnq_dist.graph.scaling import learn_scaling
@@ -25,8 +26,9 @@ CHANGES = [(1e6, 0.0), (1.0, 1e4), (-1.0, 0.0), (-3e-4, 17.0), (1e-9, -1e-3)]
 def learn(x, keeps=False, pieces=1, seed=0):
     """The scaling of a matrix whose rows come shuffled, in pieces."""
     order = np.random.default_rng(seed).permutation(len(x))
-    parts = np.array_split(order, pieces)
-    return learn_scaling(((part, x[part]) for part in parts), len(x), keeps)
+    batches = ((part, [x[part]]) for part in np.array_split(order, pieces))
+    _, sample = learn_encoding(batches, [("x", "list")], len(x))
+    return learn_scaling(sample, keeps)
 
 
 def columns(n=400, seed=0):
@@ -125,7 +127,7 @@ def test_many_columns_share_the_energy_of_a_few():
 def test_values_of_a_large_table_are_measured_on_a_sample(
     monkeypatch,
 ):
-    monkeypatch.setattr(scaling, "SAMPLE_ROWS", (256, 512))
+    monkeypatch.setattr(encoding, "SAMPLE_ROWS", (256, 512))
     rng = np.random.default_rng(7)
     x = np.stack([rng.normal(5, 2, 20_000), np.arange(20_000) == 11_111], 1)
     found = learn(x)
@@ -133,6 +135,15 @@ def test_values_of_a_large_table_are_measured_on_a_sample(
     assert abs(abs(found.spread[0]) - 2) < 0.4
     # A single flag has an effect whether or not the sample contains it.
     assert found.apply(x)[:, 1].sum() == 1
+
+
+def test_values_that_the_sample_lacks_are_bounded():
+    rng = np.random.default_rng(9)
+    sample = np.stack([rng.normal(size=300), rng.random(300) < 0.2, np.ones(300)], 1)
+    found = learn_scaling(sample, keeps=True).apply(np.full((1, 3), 1e30))
+    assert found.tolist() == [[scaling.KEPT_SIZE] * 3]
+    found = learn_scaling(sample, keeps=False).apply(np.full((1, 3), 1e30))
+    assert np.abs(found).tolist() == [[scaling.LIMIT, 1, 1]]
 
 
 NAMES = ["age", "income", "flag"]

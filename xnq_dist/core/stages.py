@@ -32,9 +32,9 @@ class Stage:
 STAGES = {
     stage.name: stage
     for stage in (
-        Stage("graph", 4, on_workers=False),
+        Stage("graph", 5, on_workers=False),
         Stage("labels", 3, ("graph",), on_workers=False),
-        Stage("scores", 1, ("graph",), on_workers=False),
+        Stage("scores", 2, ("graph",), on_workers=False),
         Stage("select", 3, ("graph", "labels"), stays=True),
         Stage("embeddings", 1, ("graph", "select")),
         Stage("readout", 13, ("embeddings", "labels", "scores")),

@@ -7,63 +7,52 @@
   value. Text with more than `LEVELS` values is hashed into `HASHED` columns. Text
   with a different value for almost every node has no column.
 
-What is learnt does not depend on the order of rows, on files or on partitions. Labels
-are not used.
+All of it is learnt from a sample of nodes, chosen by a hash of the canonical index (of
+all nodes, if there are few). So it does not depend on the order of rows, on files or on
+partitions. Labels are not used.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from xnq_dist.core.arrays import Bools, Floats, Ints
+from xnq_dist.core.arrays import Bools, Floats, Ints, Words
+from xnq_dist.core.random_bits import mix
 from xnq_dist.graph.feature_types import HASHED, LEVELS
 from xnq_dist.graph.ids import text_hashes, text_of
-from xnq_dist.graph.scaling import Matrix, largest_hash, node_hashes, sample_rows
 
-__all__ = [
-    "Encoding",
-    "exact_numbers",
-    "learn_encoding",
-]
+__all__ = ["Source", "encoded", "learn_encoding", "numbers_of"]
 
 log = logging.getLogger(__name__)
 
 DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
-VALUES_SEEN = 4096
-"""Expected number of rows whose text is counted to find columns of distinct values."""
-ROWS_A_VALUE = 2
-"""Text with fewer rows a value than this is a name or an id, not a category."""
+SAMPLE_BYTES = 1 << 25
+"""Bytes of the sample, as float64."""
+SAMPLE_ROWS = (256, 1 << 16)
+"""Minimum and maximum rows of the sample, if there are as many nodes."""
 
 Values: TypeAlias = Any
 """A source's rows: numbers, shape (n, F), with NaN for no value; or text."""
 
 
-def exact_numbers(array: pa.Array) -> Matrix:
-    """float32 values if the type is exact in float32, else float64; null is NaN."""
+def numbers_of(array: pa.Array) -> Floats:
+    """Numbers, booleans and days since 1970-01-01 as float64; null is NaN."""
     kind = array.type
-    if pt.is_null(kind):
-        return np.full(len(array), np.nan, np.float32)
-    if pt.is_decimal(kind):
-        array = array.cast(pa.float64())
+    if pt.is_date64(kind) or pt.is_timestamp(kind):
+        ticks = DAY["ms" if pt.is_date64(kind) else kind.unit]
+        array = pc.divide(array.cast(pa.int64()).cast(pa.float64(), False), ticks)
     elif pt.is_date32(kind):
         array = array.cast(pa.int32())
-    elif pt.is_date64(kind) or pt.is_timestamp(kind):
-        ticks = DAY["ms" if pt.is_date64(kind) else kind.unit]
-        days = array.cast(pa.int64()).to_numpy(zero_copy_only=False) / ticks
-        return np.asarray(days, np.float64)
-    elif pt.is_float32(kind) or pt.is_float16(kind) or kind.bit_width <= 16:
-        array = array.cast(pa.int8()) if pt.is_boolean(kind) else array
-        return np.asarray(array.to_numpy(zero_copy_only=False)).astype(np.float32)
-    return np.asarray(array.to_numpy(zero_copy_only=False)).astype(np.float64)
+    numbers: Floats = array.cast(pa.float64(), safe=False).to_numpy(False)
+    return numbers
 
 
 @dataclass(frozen=True)
@@ -73,7 +62,7 @@ class Source:
     names: tuple[str, ...]
     """Of the produced columns."""
     fills: Floats | None = None
-    """Values for gaps in numbers, shape (F,); NaN where a column has none."""
+    """Values for gaps in numbers, shape (F,)."""
     levels: tuple[bytes, ...] = ()
     """Values of text with a column of their own."""
     hashed: bool = False
@@ -81,20 +70,20 @@ class Source:
     missing: bool = False
     """Whether a column marks rows without a value (of a list: without one of them)."""
 
-    def matrix(self, values: Values) -> Matrix:
+    def matrix(self, values: Values) -> Floats:
         """The source's produced columns, without NaN."""
         if self.fills is not None:
             gaps = np.isnan(values)
-            found = np.where(gaps, self.fills.astype(values.dtype), values)
+            found = np.where(gaps, self.fills, values)
             empty = gaps.any(axis=1)
         else:
             empty = values.is_null().to_numpy(zero_copy_only=False)
             codes, signs = self._codes(values)
             width = HASHED if self.hashed else len(self.levels)
             found = (codes[:, None] == np.arange(width)) & ~empty[:, None]
-            found = (found * signs[:, None]).astype(np.float32)
-        marks = [empty[:, None].astype(np.float32)] if self.missing else []
-        return cast(Matrix, np.concatenate([found, *marks], axis=1))
+            found = found * signs[:, None]
+        marks = [empty[:, None]] if self.missing else []
+        return np.concatenate([found, *marks], axis=1, dtype=np.float64)
 
     def _codes(self, text: pa.Array) -> tuple[Ints, Ints]:
         """The column of each row's text, and the sign of its value there."""
@@ -107,120 +96,105 @@ class Source:
         return codes, np.where(hashes >> np.uint64(63), -1, 1)
 
 
-@dataclass(frozen=True)
-class Encoding:
-    """The map from the table's feature columns to columns of complete numbers."""
-
-    sources: tuple[Source, ...]
-
-    def matrix(self, values: Sequence[Values]) -> Matrix:
-        """Numbers of some rows, shape (n, F), without NaN."""
-        pairs = zip(self.sources, values, strict=True)
-        parts = [source.matrix(each) for source, each in pairs if source.names]
-        # Without any column, the graph alone is used.
-        parts = parts or [np.ones((len(values[0]), 1), np.float32)]
-        return cast(Matrix, np.concatenate(parts, axis=1))
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the produced columns."""
-        return [n for source in self.sources for n in source.names] or ["constant"]
-
-
-class _Numbers:
-    """Learns the fills of a numeric source from nodes chosen by their hash."""
-
-    def __init__(self, name: str, kind: str) -> None:
-        self._name, self._kind = name, kind
-        self._low: Any = np.nan
-        self._gaps: Any = False
-        self._sample: list[Matrix] = []
-
-    def add(self, values: Matrix, chosen: Bools) -> None:
-        gaps = np.isnan(values)
-        self._gaps = self._gaps | gaps.any(axis=0)
-        self._low = np.fmin(self._low, np.fmin.reduce(values, axis=0))
-        self._sample.append(values[chosen])
-
-    def finish(self) -> Source:
-        sample = np.concatenate(self._sample).astype(np.float64)
-        fills = np.full(sample.shape[1], np.nan)
-        for at in np.flatnonzero(self._gaps).tolist():
-            present = sample[~np.isnan(sample[:, at]), at]
-            # Values that are too rare for the sample: the smallest one; none at all: 0.
-            rare = np.nan_to_num(self._low[at])
-            fills[at] = np.median(present) if len(present) else rare
-        missing, name = bool(np.any(self._gaps)), self._name
-        places = range(len(fills)) if self._kind == "list" else ()
-        names = [f"{name}[{at}]" for at in places] or [name]
-        return Source((*names, *_mark(name, missing)), fills, missing=missing)
-
-
-class _Text:
-    """Learns the levels of a text source, or that it has too many."""
-
-    def __init__(self, name: str, nodes: int) -> None:
-        self._name = name
-        self._largest = largest_hash(nodes, VALUES_SEEN)
-        self._counts: Counter[bytes] = Counter()
-        self._missing = False
-        self._seen: Counter[int] = Counter()
-
-    def add(self, values: pa.Array, _: Bools) -> None:
-        self._missing |= bool(values.null_count)
-        present = values.drop_null()
-        hashes = text_hashes(*text_of(present)).view(np.uint64)
-        self._seen.update(hashes[hashes <= self._largest].tolist())
-        if len(self._counts) <= LEVELS:
-            counted = present.cast(pa.binary()).value_counts()[: LEVELS + 1]
-            for each in counted.to_pylist():
-                self._counts[each["values"]] += each["counts"]
-
-    def finish(self) -> Source:
-        name, counts, missing = self._name, self._counts, self._missing
-        mark = _mark(name, missing)
-        if len(counts) <= LEVELS:
-            levels = tuple(sorted(counts, key=lambda value: (-counts[value], value)))
-            names = [f"{name} = {each.decode(errors='replace')}" for each in levels]
-            return Source((*names, *mark), levels=levels, missing=missing)
-        if self._seen.total() < ROWS_A_VALUE * len(self._seen):
-            log.warning(
-                "feature column %r has a different value for almost every node and is "
-                "left out: leave it out of columns.features",
-                name,
-            )
-            return Source(())
-        names = [f"{name} hashed [{at}]" for at in range(HASHED)]
-        return Source((*names, *mark), hashed=True, missing=missing)
-
-
-def _mark(name: str, missing: bool) -> list[str]:
-    return [f"{name} is missing"] if missing else []
+def encoded(sources: Sequence[Source], values: Sequence[Values]) -> Floats:
+    """The columns that the sources produce for some rows, shape (n, F), without NaN."""
+    pairs = zip(sources, values, strict=True)
+    parts = [source.matrix(each) for source, each in pairs if source.names]
+    # Without any column, the graph alone is used.
+    parts = parts or [np.ones((len(values[0]), 1))]
+    return np.concatenate(parts, axis=1)
 
 
 def learn_encoding(
     batches: Iterable[tuple[Ints, Sequence[Values]]],
     named: Sequence[tuple[str, str]],
     nodes: int,
-) -> Encoding:
-    """Learn the encoding of the sources from all rows.
+) -> tuple[list[Source], Floats]:
+    """Learn the encoding of the sources; also returns what a sample of nodes becomes.
 
     Parameters
     ----------
     batches
-        Canonical indices, and the values of each source.
+        Canonical indices, and the values of each source, of all nodes in any order.
     named
         Name and kind of each source: a kind of `kind_of`, or ``list``.
+    nodes
+        Number of all nodes.
+
+    Returns
+    -------
+    The sources, and their columns for the nodes of the sample, in the order of the
+    nodes' hashes, shape (n, F).
     """
-    learners: list[_Text | _Numbers] = [
-        _Text(name, nodes) if kind == "text" else _Numbers(name, kind)
-        for name, kind in named
-    ]
-    width = len(learners)
+    hashes: list[Words] = []
+    parts: list[list[Values]] = []
     for index, values in batches:
-        if named[0][1] == "list":
-            width = values[0].shape[1]
-        chosen = node_hashes(index) <= largest_hash(nodes, sample_rows(width))
-        for learner, each in zip(learners, values, strict=True):
-            learner.add(each, chosen)
-    return Encoding(tuple(learner.finish() for learner in learners))
+        numbers: Any = index.astype(np.uint64)
+        found = np.asarray(mix.py_func(numbers))
+        chosen = found <= _largest_hash(values, nodes)
+        hashes.append(found[chosen])
+        parts.append([_rows(each, chosen) for each in values])
+    sources, sample = [], []
+    for (name, kind), some in zip(named, zip(*parts, strict=True), strict=True):
+        if kind == "text":
+            sample.append(pa.concat_arrays(some))
+            sources.append(_text(name, sample[-1], nodes))
+        else:
+            sample.append(np.concatenate(some))
+            sources.append(_numbers(name, kind, sample[-1]))
+    order = np.argsort(np.concatenate(hashes))
+    return sources, encoded(sources, sample)[order]
+
+
+def _largest_hash(values: Sequence[Values], nodes: int) -> np.uint64:
+    """The largest hash of a node in the sample; the node 0 has the smallest."""
+    widths = (HASHED if isinstance(v, pa.Array) else v.shape[1] for v in values)
+    width = sum(1 + each for each in widths)
+    minimum, maximum = SAMPLE_ROWS
+    rows = max(minimum, min(maximum, SAMPLE_BYTES // (8 * width)))
+    return np.uint64(min(int(rows / nodes * 2**64), 2**64 - 1))
+
+
+def _rows(values: Values, chosen: Bools) -> Values:
+    text = isinstance(values, pa.Array)
+    return values.filter(pa.array(chosen)) if text else values[chosen]
+
+
+def _numbers(name: str, kind: str, sample: Floats) -> Source:
+    """A source of numbers: gaps are filled with medians, 0 if there is no value."""
+    gaps = np.isnan(sample)
+    fills = np.zeros(sample.shape[1])
+    for at in np.flatnonzero(~gaps.all(axis=0)).tolist():
+        fills[at] = np.nanmedian(sample[:, at])
+    places = range(len(fills)) if kind == "list" else ()
+    names = [f"{name}[{at}]" for at in places] or [name]
+    missing = bool(gaps.any())
+    return Source((*names, *_mark(name, missing)), fills, missing=missing)
+
+
+def _text(name: str, sample: pa.Array, nodes: int) -> Source:
+    """A source of text: its levels, hashed, or left out if it has too many values."""
+    present = sample.drop_null().cast(pa.binary())
+    missing = len(present) < len(sample)
+    mark = _mark(name, missing)
+    counted = present.value_counts().to_pylist()
+    if len(counted) <= LEVELS:
+        counts = {each["values"]: each["counts"] for each in counted}
+        levels = tuple(sorted(counts, key=lambda value: (-counts[value], value)))
+        names = [f"{name} = {each.decode(errors='replace')}" for each in levels]
+        return Source((*names, *mark), levels=levels, missing=missing)
+    # The values that so many rows have if each value has two rows of the table: with
+    # more it is a name or an id, not a category.
+    if len(counted) > len(present) * (1 - len(sample) / nodes / 2):
+        log.warning(
+            "feature column %r has a different value for almost every node and is "
+            "left out: leave it out of columns.features",
+            name,
+        )
+        return Source(())
+    names = [f"{name} hashed [{at}]" for at in range(HASHED)]
+    return Source((*names, *mark), hashed=True, missing=missing)
+
+
+def _mark(name: str, missing: bool) -> list[str]:
+    return [f"{name} is missing"] if missing else []

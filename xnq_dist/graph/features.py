@@ -10,25 +10,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from xnq_dist.core.arrays import Floats32, Ints, Ints32
+from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
 from xnq_dist.core.errors import InfrastructureError, InputError, SettingsError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.graph import scratch
 from xnq_dist.graph.encoding import (
-    Encoding,
+    Source,
     Values,
-    exact_numbers,
+    encoded,
     learn_encoding,
+    numbers_of,
 )
 from xnq_dist.graph.feature_types import kind_of
-from xnq_dist.graph.scaling import Matrix, Scaling, learn_scaling
+from xnq_dist.graph.scaling import Scaling, learn_scaling
 from xnq_dist.graph.tables import Batch, Table
 
 __all__ = [
@@ -74,8 +75,8 @@ class FeatureColumns:
         self.names = [columns] if isinstance(columns, str) else list(columns or [])
         self.as_list = isinstance(columns, str)
         """Whether the features are one list column."""
-        self.encoding: Encoding | None = None
-        """How columns become complete numbers; None before `learn`."""
+        self.sources: list[Source] = []
+        """How columns become complete numbers; empty before `learn`."""
         self.scaling = Scaling.unchanged(1)
         """How these are scaled, after `learn`."""
         self._width = 0
@@ -115,7 +116,7 @@ class FeatureColumns:
         index: Ints,
         mode: Literal["auto", "robust", "none"] = "robust",
     ) -> None:
-        """Learn the encoding and the scaling (`features.scale`) in one pass each.
+        """Learn the encoding and the scaling (`features.scale`) in one pass.
 
         `index` is the canonical index of each row of the table.
 
@@ -127,34 +128,24 @@ class FeatureColumns:
         InfrastructureError
             When the table changed after the ids were read.
         """
-        rows = len(index)
-        if self.names:
-            kinds = list(self._kinds.items())
-            values = self._values(index, "encode features")
-            self.encoding = learn_encoding(values, kinds, rows)
+        if not self.names:
+            return
+        values, kinds = self._values(index, "measure features"), self._kinds.items()
+        self.sources, sample = learn_encoding(values, list(kinds), len(index))
         self.scaling = Scaling.unchanged(self.n_features)
-        if self.names and mode != "none":
-            raw = self._raw(index, "measure features")
-            self.scaling = learn_scaling(raw, rows, mode == "auto" and self.as_list)
+        if mode != "none":
+            self.scaling = learn_scaling(sample, mode == "auto" and self.as_list)
 
     def batches(self, index: Ints) -> Iterator[tuple[Ints, Floats32]]:
         """Canonical indices and scaled features, (rows, F), in the table's order.
 
         Errors are those of `learn`, which comes first.
         """
-        for at, raw in self._raw(index, "read features"):
-            yield at, self.scaling.apply(raw)
-
-    def _raw(self, index: Ints, what: str) -> Iterator[tuple[Ints, Matrix]]:
-        """Canonical indices and complete numbers."""
-        if self.encoding is None:
+        if not self.names:
             yield index, np.ones((len(index), 1), np.float32)
             return
-        for at, values in self._values(index, what):
-            matrix = self.encoding.matrix(values)
-            if np.isnan(matrix).any():
-                raise self.changed()
-            yield at, matrix
+        for at, values in self._values(index, "read features"):
+            yield at, self.scaling.apply(encoded(self.sources, values))
 
     def _values(self, index: Ints, what: str) -> Iterator[tuple[Ints, list[Any]]]:
         """Canonical indices, and the values of each source."""
@@ -180,7 +171,8 @@ class FeatureColumns:
     @property
     def feature_names(self) -> list[str]:
         """Names of the features."""
-        return [] if self.encoding is None else self.encoding.names
+        produced = [name for source in self.sources for name in source.names]
+        return produced or (["constant"] if self.names else [])
 
     @property
     def n_features(self) -> int:
@@ -195,7 +187,7 @@ class FeatureColumns:
         if self.as_list:
             matrix = self._from_lists(column, batch)
         else:
-            matrix = exact_numbers(column)[:, None]
+            matrix = numbers_of(column)[:, None]
         wrong = np.abs(matrix) > np.finfo(np.float32).max
         if wrong.any():
             row, place = np.argwhere(wrong)[0].tolist()
@@ -206,7 +198,7 @@ class FeatureColumns:
             )
         return matrix
 
-    def _from_lists(self, column: pa.Array, batch: Batch) -> Matrix:
+    def _from_lists(self, column: pa.Array, batch: Batch) -> Floats:
         present = column.is_valid().to_numpy(zero_copy_only=False)
         lengths = pc.list_value_length(column).fill_null(0).to_numpy()
         self._width = self._width or int(lengths.max(initial=0))
@@ -218,12 +210,10 @@ class FeatureColumns:
                 f"{batch.row(row)} and {self._width} in another row: all nodes need "
                 "the same number, at least one"
             )
-        matrix = exact_numbers(column.flatten()).reshape(-1, self._width)
-        if present.all():
-            return matrix
-        filled = np.full((len(column), self._width), np.nan, matrix.dtype)
+        matrix = numbers_of(column.flatten()).reshape(-1, self._width)
+        filled = np.full((len(column), self._width), np.nan)
         filled[present] = matrix
-        return cast(Matrix, filled)
+        return filled
 
 
 class FeatureBlocks:
