@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from xnq_dist.graph.generate import generate
+from xnq_dist.graph.generate import Arguments, generate
 
 COMPILED = """
 import sys
@@ -33,11 +33,12 @@ def test_runs_after_the_command_compile_nothing(tmp_path):
     call = [sys.executable, "-m", "xnq_dist.app.cli", "doctor", "--kernels"]
     subprocess.run(call, env=environment, check=True)
     shape = {"nodes": 700, "degree": 6.0, "features": 9, "communities": 5, "seed": 3}
-    made = generate(tmp_path / "graph", classes=2, homophily=0.4, **shape)
+    arguments = Arguments(classes=2, homophily=0.4, **shape)
+    paths = generate(tmp_path / "graph", arguments)
     for number, tables in enumerate((("memberships",), ())):
         call = [sys.executable, "-c", COMPILED, "run", "--out", f"{tmp_path}/{number}"]
         for name in ("nodes", "edges", *tables):
-            call += [f"--{name}", made.paths[name]]
+            call += [f"--{name}", paths[name]]
         call += ["--set", "cluster.workers=1", "--set", "reservoir.dim=32"]
         done = subprocess.run(
             call, env=environment, check=True, capture_output=True, text=True

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from tests.benchmarks.partition_quality import high_water
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.store import RunDirectory
-from xnq_dist.graph.generate import generate
+from xnq_dist.graph.generate import Arguments, generate
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
 
@@ -73,7 +73,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         size = chosen.nodes, chosen.degree
         text = not chosen.integers
-        generate(name, *size, 8, 2, 0.8, 100, 0, string_ids=text)
+        generate(name, Arguments(*size, 8, 2, 0.8, 100, 0, string_ids=text))
         for action in ACTIONS:
             command = [sys.executable, "-m", "tests.benchmarks.ingest_memory"]
             command += ["--memory", chosen.memory]

@@ -31,7 +31,7 @@ from xnq_dist.core.progress import silent
 from xnq_dist.core.tasks import in_process
 from xnq_dist.graph.csr import FileCsr
 from xnq_dist.graph.edge_tasks import read_edges
-from xnq_dist.graph.generate import generate
+from xnq_dist.graph.generate import Arguments, generate
 from xnq_dist.graph.labels import read_nodes
 from xnq_dist.graph.partition import divide
 from xnq_dist.graph.tables import Sources, open_table
@@ -49,7 +49,8 @@ def write_graph(name: str, folder: Path) -> Path:
     if "x" in name and name[0].isdigit():
         nodes, degree = name.split("x")
         tables = folder / "tables"
-        generate(tables, int(nodes), float(degree), 1, 3, 0.7, 2, 0)
+        size = int(nodes), float(degree)
+        generate(tables, Arguments(*size, 1, 3, 0.7, 2, 0))
     else:
         tables = Path(os.environ["XNQ_DATA_DIR"]) / name
     settings = load_settings(overrides=["input.directed=false"])

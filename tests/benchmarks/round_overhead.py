@@ -23,7 +23,7 @@ from xnq_dist.core import cluster
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.core.waiting import Heartbeats
-from xnq_dist.graph.generate import generate
+from xnq_dist.graph.generate import Arguments, generate
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
 from xnq_dist.reservoir.embed import reservoir_spec
@@ -54,7 +54,7 @@ def measure(partitions: int, nodes: int, rounds: int, turns: int) -> None:
     found: list[tuple[float, float]] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        generate(folder / "in", nodes, 4.0, 8, 2, 0.8, 100, 0)
+        generate(folder / "in", Arguments(nodes, 4.0, 8, 2, 0.8, 100, 0))
         tables = (f"{folder}/in/{kind}.parquet" for kind in ("nodes", "edges"))
         run = RunDirectory(folder / "run")
         run.create()

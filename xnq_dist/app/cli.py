@@ -241,21 +241,13 @@ def generate(
     """Generate a network whose true classes are known, as four Parquet tables."""
     from xnq_dist.graph import generate as generator
 
+    shape = nodes, degree, features, classes, homophily, communities
     with stage_errors(out, "generate"):
-        made = generator.generate(
-            out,
-            nodes=nodes,
-            degree=degree,
-            features=features,
-            classes=classes,
-            homophily=homophily,
-            communities=communities,
-            labelled=labelled,
-            seed=seed,
-        )
-    for name, path in made.paths.items():
+        arguments = generator.Arguments(*shape, seed, labelled)
+        paths = generator.generate(out, arguments)
+    for name, path in paths.items():
         typer.echo(f"  {name:<12}{path}")
-    print_json({"paths": made.paths, "counts": made.counts}, as_json)
+    print_json({"paths": paths}, as_json)
 
 
 @app.command(cls=WithSettings)

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from xnq_dist.core.config import load_settings
-from xnq_dist.graph.generate import generate
+from xnq_dist.graph.generate import Arguments, generate
 from xnq_dist.graph.tables import Sources
 from xnq_dist.jobs import run_all
 
@@ -41,7 +41,8 @@ def compile_kernels() -> float:
     try:
         with tempfile.TemporaryDirectory() as folder:
             for number, (more, given, chosen) in enumerate(RUNS):
-                paths = generate(f"{folder}/graph-{number}", **shape, **more).paths
+                arguments = Arguments(**shape, **more)
+                paths = generate(f"{folder}/graph-{number}", arguments)
                 members = paths["memberships"] if given else None
                 sources = Sources(paths["nodes"], paths["edges"], members)
                 settings = load_settings(overrides=[*SMALL, *chosen])

@@ -52,7 +52,7 @@ def run_demo(out: str, seed: int = 0) -> tuple[str, dict[str, Any]]:
     coverage by estimator.
     """
     folder = Path(out)
-    paths = demo_network(folder / "input", seed).paths
+    paths = demo_network(folder / "input", seed)
     chosen, run = folder / "input" / "settings.yaml", str(folder / "run")
     text = yaml.safe_dump({"seed": seed, **SETTINGS}, sort_keys=False)
     chosen.write_text(text, encoding="utf-8")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,38 +22,22 @@ from xnq_dist.graph.planted import (
     Arguments,
     PlantedNetwork,
     draw_features,
-    draw_memberships,
+    draw_members,
     draw_network,
 )
 
-__all__ = ["demo_network", "generate", "load_demo"]
+__all__ = ["Arguments", "demo_network", "generate", "load_demo"]
 
-ROWS_AT_ONCE = 1 << 18
-"""Rows of a row group of the table of the truth."""
-
-
-@dataclass(frozen=True)
-class GeneratedGraph:
-    """Paths and counts of a generated graph."""
-
-    paths: dict[str, str]
-    """Paths of ``nodes``, ``edges``, ``memberships``, ``truth`` and ``meta``."""
-    counts: dict[str, int]
-    """nodes, edges, same_class_edges, labelled, communities, memberships."""
+COMMUNITY_BLOCK = 1 << 8
+"""Communities that are written together."""
 
 
 def generate(
     out: str | Path,
-    nodes: int,
-    degree: float,
-    features: int,
-    classes: int,
-    homophily: float,
-    communities: int,
-    seed: int,
-    labelled: float = 0.1,
-    string_ids: bool = False,
-) -> GeneratedGraph:
+    arguments: Arguments,
+    names: Sequence[str] = (),
+    classes: Sequence[str] = (),
+) -> dict[str, str]:
     """Write a synthetic social network as Parquet; `planted` describes the model.
 
     Memory is a few dozen bytes a node; edges, features and memberships are written in
@@ -64,21 +47,15 @@ def generate(
     Parameters
     ----------
     out
-        Folder for ``nodes.parquet`` (node_id, features, label: null when unlabelled),
-        ``edges.parquet`` (src, dst: every undirected edge once),
-        ``memberships.parquet`` (community, node_id), ``truth.parquet`` (node_id,
-        label) and ``meta.json`` (arguments, counts, kind of each community).
-    degree
-        Mean degree. A very dense network may have fewer edges, because too few pairs
-        with the required classes are left: see the counts.
-    features
-        Number of columns.
-    homophily
-        Probability that an edge joins two nodes of one class.
-    labelled
-        Share of labelled nodes; at least ten nodes of each class are labelled.
-    string_ids
-        Ids and community names as text instead of integers.
+        Folder of the tables.
+    names, classes
+        Names of the communities and classes, instead of numbers.
+
+    Returns
+    -------
+    Paths of ``nodes`` (node_id, features, label: null when unlabelled), ``edges`` (src,
+    dst: every undirected edge once), ``memberships`` (community, node_id) and ``truth``
+    (node_id, label).
 
     Raises
     ------
@@ -87,16 +64,27 @@ def generate(
     RunDirectoryError
         When `out` cannot be written.
     """
-    shape = nodes, degree, features, classes, homophily, communities
-    arguments = Arguments(*shape, seed, labelled, string_ids)
-    names: list[Any] = list(range(communities))
-    if string_ids:
-        width = len(str(communities - 1))
-        names = [f"community-{k:0{width}d}" for k in names]
-    return _write(out, arguments, names)
+    arguments.check()
+    folder = Folder.of(out)
+    folder.create()
+    numbers: list[Any] = [*range(arguments.communities)]
+    if arguments.string_ids:
+        numbers = [f"community-{number}" for number in numbers]
+    drawn = _Tables(draw_network(arguments), pa.array(names or numbers), classes)
+    written = (
+        ("nodes", "generated_nodes", drawn.nodes()),
+        ("truth", "truth", drawn.truth()),
+        ("edges", "generated_edges", drawn.edges()),
+        ("memberships", "memberships", drawn.memberships()),
+    )
+    for name, schema, tables in written:
+        with TableWriter(folder, f"{name}.parquet", schema) as writer:
+            for table in ahead(tables):
+                writer.write(table)
+    return {name: folder.uri_of(f"{name}.parquet") for name, *_ in written}
 
 
-def demo_network(out: str | Path, seed: int = 0) -> GeneratedGraph:
+def demo_network(out: str | Path, seed: int = 0) -> dict[str, str]:
     """The network of the demo: bots among the followers of overlapping pages.
 
     The classes are ``human`` and ``bot``. The network is heterophilic: bots link to
@@ -113,7 +101,6 @@ def demo_network(out: str | Path, seed: int = 0) -> GeneratedGraph:
         seed=seed,
         labelled=0.15,
         string_ids=True,
-        drawn_by_class=False,
     )
     topics = (
         "harbour news", "street food", "old films", "chess club", "garden swap",
@@ -126,7 +113,7 @@ def demo_network(out: str | Path, seed: int = 0) -> GeneratedGraph:
     names = [
         f"page-{k:02d} {topics[k % len(topics)]}" for k in range(arguments.communities)
     ]
-    return _write(out, arguments, names, ("human", "bot"))
+    return generate(out, arguments, names, ("human", "bot"))
 
 
 def load_demo(seed: int = 0) -> tuple[pa.Table, pa.Table, pa.Table]:
@@ -149,7 +136,7 @@ def load_demo(seed: int = 0) -> tuple[pa.Table, pa.Table, pa.Table]:
     4000
     """
     with TemporaryDirectory(prefix="xnq-demo-") as folder:
-        paths = demo_network(folder, seed).paths
+        paths = demo_network(folder, seed)
         nodes, edges, memberships = (
             pq.read_table(paths[name], memory_map=False)
             for name in ("nodes", "edges", "memberships")
@@ -157,62 +144,17 @@ def load_demo(seed: int = 0) -> tuple[pa.Table, pa.Table, pa.Table]:
     return nodes, edges, memberships
 
 
-def _write(
-    out: str | Path,
-    arguments: Arguments,
-    names: Sequence[Any],
-    classes: Sequence[str] = (),
-) -> GeneratedGraph:
-    arguments.check()
-    folder = Folder.of(out)
-    folder.create()
-    folder.delete("meta.json")
-    network = draw_network(arguments)
-    counts = {
-        "nodes": arguments.nodes,
-        "edges": 0,
-        "same_class_edges": 0,
-        "labelled": int(network.labelled.sum()),
-        "communities": arguments.communities,
-        "memberships": 0,
-    }
-    drawn = _Tables(network, pa.array(names), classes, counts)
-    written = (
-        ("nodes", "generated_nodes", drawn.nodes()),
-        ("truth", "truth", drawn.truth()),
-        ("edges", "generated_edges", drawn.edges()),
-        ("memberships", "memberships", drawn.memberships()),
-    )
-    for name, schema, tables in written:
-        with TableWriter(folder, f"{name}.parquet", schema) as writer:
-            for table in ahead(tables):
-                writer.write(table)
-    kinds = ["real"] * arguments.communities
-    if arguments.drawn_by_class:
-        kinds[::2] = ["proportions"] * len(kinds[::2])
-    meta = {
-        "arguments": asdict(arguments),
-        "counts": counts,
-        "class_counts": np.diff(network.by_class[1]).tolist(),
-        "kinds": dict(zip(map(str, names), kinds, strict=True)),
-    }
-    folder.write_bytes("meta.json", json.dumps(meta, indent=1).encode())
-    paths = {name: folder.uri_of(f"{name}.parquet") for name, _, _ in written}
-    return GeneratedGraph({**paths, "meta": folder.uri_of("meta.json")}, counts)
-
-
 @dataclass(frozen=True)
 class _Tables:
-    """The tables of a network, in blocks of rows; what is written is counted."""
+    """The tables of a network, in blocks of rows."""
 
     network: PlantedNetwork
     names: pa.Array
     """Of the communities."""
     classes: Sequence[str]
-    counts: dict[str, int]
 
     def nodes(self) -> Iterator[pa.Table]:
-        for first, last in self._blocks(NODE_BLOCK):
+        for first, last in self._blocks():
             values = draw_features(self.network, first, last)
             features = pa.FixedSizeListArray.from_arrays(
                 pa.array(values.ravel()), values.shape[1]
@@ -222,27 +164,26 @@ class _Tables:
             yield pa.table({"node_id": ids, "features": features, "label": labels})
 
     def truth(self) -> Iterator[pa.Table]:
-        for first, last in self._blocks(ROWS_AT_ONCE):
+        for first, last in self._blocks():
             ids = self._ids(np.arange(first, last))
             yield pa.table({"node_id": ids, "label": self._labels(first, last)})
 
     def edges(self) -> Iterator[pa.Table]:
         for src, dst in draw_edges(self.network):
-            same = self.network.label[src] == self.network.label[dst]
-            self.counts["edges"] += len(src)
-            self.counts["same_class_edges"] += int(np.count_nonzero(same))
             yield pa.table({"src": self._ids(src), "dst": self._ids(dst)})
 
     def memberships(self) -> Iterator[pa.Table]:
-        for community, member in draw_memberships(self.network):
-            self.counts["memberships"] += len(member)
-            names = self.names.take(pa.array(community))
-            yield pa.table({"community": names, "node_id": self._ids(member)})
+        for first in range(0, len(self.names), COMMUNITY_BLOCK):
+            names = self.names[first : first + COMMUNITY_BLOCK]
+            members = [draw_members(self.network, first + k) for k in range(len(names))]
+            community = np.repeat(np.arange(len(names)), [len(m) for m in members])
+            ids = self._ids(np.concatenate(members))
+            yield pa.table({"community": names.take(community), "node_id": ids})
 
-    def _blocks(self, size: int) -> Iterator[tuple[int, int]]:
+    def _blocks(self) -> Iterator[tuple[int, int]]:
         total = self.network.arguments.nodes
-        for first in range(0, total, size):
-            yield first, min(first + size, total)
+        for first in range(0, total, NODE_BLOCK):
+            yield first, min(first + NODE_BLOCK, total)
 
     def _ids(self, nodes: NDArray[np.integer]) -> pa.Array:
         ids, arguments = pa.array(nodes.astype(np.int64)), self.network.arguments

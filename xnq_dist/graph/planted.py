@@ -24,16 +24,12 @@ arguments alone.
 - **Features.** Class mean + offset of the home block + unit noise. Class means are
   `CLASS_DISTANCE` apart; block offsets lie mostly in the space of the class means,
   where they make classification harder.
-- **Communities** overlap, have power-law sizes, and alternate between two kinds.
-  `proportions` (even): members are drawn at random from all nodes given their
-  class, so that only class proportions differ: prior-probability shift holds.
-  `real` (odd): members come mostly from one home block, whose class proportions,
-  features and linking all differ from the rest.
+- **Communities** overlap and have power-law sizes. Members come mostly from one home
+  block, whose class proportions, features and linking all differ from the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,15 +43,12 @@ __all__ = [
     "Arguments",
     "PlantedNetwork",
     "draw_features",
-    "draw_memberships",
+    "draw_members",
     "draw_network",
 ]
 
 NODE_BLOCK = 1 << 14
 """Nodes drawn from one stream."""
-COMMUNITY_BLOCK = 1 << 8
-"""Communities drawn from one stream."""
-
 CLASS_RATIO = 0.2 / 0.8
 BLOCK_CONCENTRATION = 4.0
 """Dirichlet concentration of a block's class proportions: smaller is more varied."""
@@ -67,7 +60,7 @@ TASTE = 2.5
 ACTIVITY = 1.5
 """Standard deviation of the log of the degree factor of a (home, class)."""
 HOME_SHARE = 0.9
-"""Share of the members of a `real` community that come from its home block."""
+"""Share of a community's members that come from its home block."""
 SMALLEST_COMMUNITY = 20
 LARGEST_SHARE = 0.04
 LABELLED_AT_LEAST = 10
@@ -78,19 +71,23 @@ EDGES, _COMMUNITIES = range(7, 9)
 
 @dataclass(frozen=True)
 class Arguments:
-    """Arguments of `generate`, whose docstring explains them."""
+    """The size and the shape of a network."""
 
     nodes: int
     degree: float
+    """Mean degree. A very dense network may have fewer edges, because too few pairs
+    with the required classes are left."""
     features: int
+    """Number of columns."""
     classes: int
     homophily: float
+    """Probability that an edge joins two nodes of one class."""
     communities: int
     seed: int
-    labelled: float
-    string_ids: bool
-    drawn_by_class: bool = True
-    """Whether the even communities are of the kind `proportions`."""
+    labelled: float = 0.1
+    """Share of labelled nodes; at least ten nodes of each class are labelled."""
+    string_ids: bool = False
+    """Ids and community names as text instead of integers."""
 
     def check(self) -> None:
         """Check the arguments; a `SettingsError` names all that are out of range."""
@@ -260,70 +257,17 @@ def draw_features(network: PlantedNetwork, first: int, last: int) -> Floats32:
     return values
 
 
-def draw_memberships(network: PlantedNetwork) -> Iterator[tuple[Ints, Ints]]:
-    """Yield members by blocks of communities: (community, node)."""
-    arguments = network.arguments
-    total, classes = arguments.nodes, arguments.classes
-    prior = np.diff(network.by_class[1]) / total
-    homes = np.diff(network.by_home[1])
-    home_bounds = np.cumsum(homes / homes.sum())
-    largest = max(LARGEST_SHARE * total, SMALLEST_COMMUNITY)
+def draw_members(network: PlantedNetwork, community: int) -> Ints:
+    """Nodes of a community, each once."""
+    total = network.arguments.nodes
+    rng = stream(network.arguments.seed, _COMMUNITIES, community)
     smallest = min(SMALLEST_COMMUNITY, total // 2)
-    for block, first in enumerate(range(0, arguments.communities, COMMUNITY_BLOCK)):
-        last = min(first + COMMUNITY_BLOCK, arguments.communities)
-        rng = stream(arguments.seed, _COMMUNITIES, block)
-        law = smallest * (1 - rng.random(last - first)) ** (-1 / 1.2)
-        size = np.minimum(law, min(largest, total)).astype(np.int64)
-        # Wide: two classes give prevalences between about .015 and .915.
-        shape = rng.dirichlet(np.ones(classes), size=last - first)
-        wide = 0.9 * shape + 0.1 * prior
-        home = np.searchsorted(home_bounds, rng.random(last - first))
-        home = np.minimum(home, len(homes) - 1)
-        number = np.arange(first, last)
-        even = (number % 2 == 0) & arguments.drawn_by_class
-
-        per_class = rng.multinomial(size * even, wide)
-        bounds = network.by_class[1]
-        pools = (
-            np.tile(bounds[:-1], last - first),
-            np.tile(np.diff(bounds), last - first),
-        )
-        at, picked = _pick(rng, per_class.ravel(), *pools)
-        community = [number[at // classes]]
-        member = [network.by_class[0][picked]]
-
-        near = np.where(even, 0, np.rint(HOME_SHARE * size).astype(np.int64))
-        near = np.minimum(near, homes[home])
-        start = network.by_home[1][home]
-        at, picked = _pick(rng, near, start, homes[home])
-        community.append(number[at])
-        member.append(network.by_home[0][picked])
-
-        far = np.where(even, 0, np.rint(near * (1 / HOME_SHARE - 1)).astype(np.int64))
-        at, picked = _pick(rng, far, np.zeros_like(far), np.full_like(far, total))
-        outside = network.home[picked] != home[at]
-        community.append(number[at][outside])
-        member.append(picked[outside])
-
-        members, nodes = np.concatenate(community), np.concatenate(member)
-        order = np.argsort(members, kind="stable")
-        yield members[order], nodes[order]
-
-
-def _pick(
-    rng: np.random.Generator, count: Ints, start: Ints, size: Ints
-) -> tuple[Ints, Ints]:
-    """Distinct positions from each pool: (number of the pool, position).
-
-    An arithmetic progression whose stride is coprime to the pool's size never repeats a
-    position. Node numbers carry no information, so such a set serves as a random one.
-    """
-    count = np.minimum(count, size)
-    stride = rng.integers(1, np.maximum(size, 2))
-    begin = rng.integers(0, np.maximum(size, 1))
-    while (shared := np.gcd(stride, np.maximum(size, 1)) != 1).any():
-        stride[shared] = rng.integers(1, np.maximum(size[shared], 2))
-    pool = np.repeat(np.arange(len(count)), count)
-    step = np.arange(len(pool)) - np.repeat(np.cumsum(count) - count, count)
-    turned = np.remainder(begin[pool] + step * stride[pool], size[pool])
-    return pool.astype(np.int64), (start[pool] + turned).astype(np.int64)
+    largest = max(LARGEST_SHARE * total, smallest)
+    size = min(smallest * (1 - rng.random()) ** (-1 / 1.2), largest)
+    home = network.home[rng.integers(total)]
+    nodes, bounds = network.by_home
+    there = nodes[bounds[home] : bounds[home + 1]]
+    count = min(round(HOME_SHARE * size), len(there))
+    near = rng.choice(there, count, replace=False)
+    far = rng.choice(total, round(count * (1 / HOME_SHARE - 1)), replace=False)
+    return np.concatenate([near, far[network.home[far] != home]])
