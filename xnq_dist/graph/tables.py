@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -63,22 +62,6 @@ def is_text_file(file: str) -> bool:
 
 SHOWN = 6
 """Columns of a file in a message."""
-USUAL = {
-    "columns.node_id": ("id", "node", "user", "userid", "account", "vertex", "name"),
-    "columns.label": ("class", "y", "target", "lbl", "labels", "category", "truth"),
-    "columns.src": ("source", "from", "u", "follower", "i", "node1", "a"),
-    "columns.dst": ("target", "to", "v", "followed", "j", "node2", "b", "dest"),
-    "columns.community": ("group", "cluster", "page", "county", "communityid"),
-    "columns.member": ("node", "id", "user", "userid", "member", "account", "vertex"),
-}
-"""Usual names of columns by setting, without case, spaces and underscores."""
-
-
-def _usual(setting: str, there: Iterable[str]) -> str | None:
-    """A column of a file whose name is usual for a setting."""
-    names = USUAL.get(setting, ())
-    plain = ((each, re.sub(r"[\W_]", "", each).lower()) for each in there)
-    return next((each for each, name in plain if name in names), None)
 
 
 @dataclass(frozen=True)
@@ -345,13 +328,9 @@ class Table:
                 more = ", ..." if len(there) > SHOWN else ""
                 has = f"it has {', '.join([*there][:SHOWN]) or 'none'}{more}"
                 keys = dict.fromkeys(missing.values())
-                meant = [f"--set {k}={n}" for k in keys if (n := _usual(k, there))]
-                advice = f"set {' and '.join(keys)}"
-                if meant:
-                    advice += f" (try {' '.join(meant)})"
                 raise InputError(
                     f"{where} has no column {' or '.join(map(repr, missing))} ({has}): "
-                    f"{advice}{self._reads(file)}"
+                    f"set {' and '.join(keys)}{self._reads(file)}"
                 )
 
     def _reads(self, file: str) -> str:

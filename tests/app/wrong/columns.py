@@ -39,7 +39,7 @@ def columns_cases() -> Iterable[Case]:
         yield Case(
             f"{what}-without-{column}",
             rename(what, **{column: other}),
-            (f"{what}.parquet", repr(column), f"--set columns.{key}={other}"),
+            (f"{what}.parquet", repr(column), other, f"set columns.{key}"),
             right=rename(what, **{column: other}),
             arguments=GIVEN,
             right_arguments=(*GIVEN, *sets(f"columns.{key}={other}")),
@@ -57,7 +57,10 @@ def columns_cases() -> Iterable[Case]:
     yield Case(
         "all-columns-have-other-names",
         foreign,
-        (*meant, "nodes.parquet", "edges.parquet"),
+        (
+            *(name for pair in meant for name in pair.split("=")),
+            *("nodes.parquet", "edges.parquet"),
+        ),
         right=foreign,
         right_arguments=sets(*meant),
     )

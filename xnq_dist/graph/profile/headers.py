@@ -30,7 +30,7 @@ def check_headers(sources: Sources, settings: Settings) -> None:
     Raises
     ------
     InputError
-        With all missing columns, and settings that may be meant.
+        With all missing columns, and the settings that name them.
     """
     named = settings.columns
     given = choose_source(sources.memberships, settings) == "given"
