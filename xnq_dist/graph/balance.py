@@ -28,8 +28,9 @@ time by nodes. With 1.3, which is always used up, halo rows are a few per cent f
 LOSSES = (0.0, 0.5, 1.0, 1.0, 1.0)
 """Share of its neighbours that a node may lose in each pass when it leaves a partition
 above its limits."""
-REASSIGNED = (64, 16, 4)
-"""One of so many nodes is reassigned if moves did not reach the limits."""
+REASSIGNED = (64, 16, 4, 1)
+"""One of so many nodes is reassigned if moves did not reach the limits: first few, at
+last all."""
 
 
 class Limits(NamedTuple):
@@ -92,8 +93,8 @@ def _reassigned(part: Ints32, degrees: Ints, limits: Limits, sizes: Ints) -> Int
 
     An eighth of the nodes of partitions above their limits and every 64th of all nodes
     (if that is not enough, more of both) go, by falling degree, to the partition with
-    the fewest edges that takes more nodes. If that fails too, all nodes are assigned in
-    turn, which leaves each partition with at most the mean and one node's edges.
+    the fewest edges that takes more nodes. With all nodes, each partition has at most
+    the mean and one node's edges.
     """
     partitions = len(sizes)
     over = np.asarray((sizes > limits).any(axis=1))
@@ -114,11 +115,8 @@ def _reassigned(part: Ints32, degrees: Ints, limits: Limits, sizes: Ints) -> Int
             heapreplace(heap, (edges + degree, p, nodes + 1))
             found[node] = p
         if (_sizes(found, degrees, partitions) <= limits).all():
-            log.info("%d nodes were reassigned to keep the limits", len(some))
-            return found
-    turn, place = np.divmod(np.arange(len(part)), partitions)
-    found = np.empty_like(part)
-    found[by_degree] = np.where(turn % 2 == 0, place, partitions - 1 - place)
+            break
+    log.info("%d nodes were reassigned to keep the limits", len(some))
     return found
 
 
