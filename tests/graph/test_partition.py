@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from tests.graph.graphs import csr_of, random_matrix
 from xnq_dist.core.errors import DoesNotFitError, SettingsError
-from xnq_dist.graph import batches
 from xnq_dist.graph import partition as module
 from xnq_dist.graph.balance import hold_limits
 from xnq_dist.graph.clustering import contract, find_clusters
@@ -172,7 +171,6 @@ def test_a_graph_beyond_metis_is_refused(monkeypatch):
 
 @pytest.mark.parametrize("name", ["metis", "stream"])
 def test_the_division_is_independent_of_threads(name, monkeypatch):
-    monkeypatch.setattr(batches, "SINGLE_THREAD", 0)
     # From a sample of the edges too, and partitions that take turns.
     monkeypatch.setattr(module, "MIN_MEMORY", 1 << 10)
     csr = social(1200, 3)

@@ -27,7 +27,6 @@ __all__ = [
     "CsrRows",
     "FileCsr",
     "shared_csr",
-    "spans",
     "write_csr",
     "write_rows",
     "written_csr",
@@ -63,20 +62,13 @@ class CsrRows:
         return np.repeat(rows, np.diff(self.indptr))
 
 
-def spans(
-    indptr: Ints, edges: int, rows: int | None = None
-) -> Iterator[tuple[int, int]]:
-    """Row ranges of at most `edges` edges, or of one row, and of at most `rows` rows.
-
-    `rows` is `edges` when None.
-    """
-    n = len(indptr) - 1
-    rows = max(edges if rows is None else rows, 1)
-    first = 0
+def spans(indptr: Ints, edges: int) -> Iterator[tuple[int, int]]:
+    """Row ranges of at most `edges` edges and rows, or of one row."""
+    n, first = len(indptr) - 1, 0
     while first < n:
         # Bound the rows too: a chunk of rows without edges would be unlimited.
         last = int(np.searchsorted(indptr, indptr[first] + edges, "right")) - 1
-        last = min(max(last, first + 1), first + rows, n)
+        last = min(max(last, first + 1), first + edges, n)
         yield first, last
         first = last
 
@@ -97,13 +89,13 @@ class _ByRows(ABC):
         indptr = self.indptr[first : last + 1] - begin
         return CsrRows(first, indptr, indices[begin:end], weights[begin:end])
 
-    def chunks(self, edges: int = CHUNK_EDGES) -> Iterator[CsrRows]:
-        """All rows in order, about `edges` edges at a time."""
-        for span in spans(self.indptr, edges):
+    def chunks(self) -> Iterator[CsrRows]:
+        """All rows in order, about `CHUNK_EDGES` edges at a time."""
+        for span in spans(self.indptr, CHUNK_EDGES):
             yield self.rows(*span)
 
     def map(self, work: Callable[[CsrRows], R], edges: int = CHUNK_EDGES) -> list[R]:
-        """Results of a function of each of the `chunks`, on threads."""
+        """Results of a function of chunks of about `edges` edges, on threads."""
         passes = list(spans(self.indptr, edges))
         return map_threads(lambda span: work(self.rows(*span)), passes)
 

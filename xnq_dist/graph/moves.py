@@ -1,15 +1,14 @@
 """Label propagation: nodes join the communities of most of their neighbours.
 
-Large communities lose votes by modularity's penalty, or have a maximum size. The nodes
-of a batch choose in parallel, then join one by one, so the result is the same for any
-number of threads. In canonical order alone communities of a grid grow along its rows,
-so nodes may be due in different passes.
+Large communities lose votes by modularity's penalty, or have a maximum size. Nodes move
+one after the other, each with the latest choices of all others. In canonical order
+alone communities of a grid grow along its rows, so nodes may be due in different
+passes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,10 +17,9 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Bytes, Floats, Floats32, Ints, Ints32
 from xnq_dist.core.simd import prefetch
-from xnq_dist.graph.batches import batches, max_batch_rows, share_rows
-from xnq_dist.graph.csr import Csr, CsrRows
+from xnq_dist.graph.csr import Csr
 
-__all__ = ["FIRST", "Communities", "join_communities", "numbered"]
+__all__ = ["FIRST", "Communities", "numbered"]
 
 AHEAD = 32
 """Prefetch distance in edges for labels, and half of it for their weights."""
@@ -57,30 +55,15 @@ class Communities:
     """Maximum weight of a community that nodes join."""
 
     def move(self, csr: Csr, turn: int) -> int:
-        """Let the nodes that are due up to this pass choose and join; how many moved.
+        """Let the nodes that are due up to this pass choose and move; how many moved.
 
         From `FIRST` on, nodes with neighbours that moved are due again.
         """
-        choice = np.empty(max_batch_rows(csr), np.int32)
         columns = self.label.reshape(-1, 1), self.weight.reshape(-1, 1)
         state = columns[0], self.strength, columns[1], self.due
         rules = self.penalty, self.limit, turn
-
-        def choose(low: int, rows: CsrRows) -> None:
-            choose_communities(rows.edges, rows.weights, state, rules, choice[low:])
-
-        def mark(before: Ints32, low: int, rows: CsrRows) -> None:
-            mark_due(rows.edges, before[low:], self.label, self.due)
-
-        moved = 0
-        for rows in batches(csr):
-            size = len(rows.indptr) - 1
-            before = self.label[rows.first : rows.first + size].copy()
-            share_rows(rows, choose)
-            nodes = self.strength, self.label, self.weight
-            moved += join_communities(rows.first, choice[:size], *nodes, self.limit)
-            share_rows(rows, partial(mark, before))
-        return moved
+        chunks = csr.chunks()
+        return sum(move_rows(each.edges, each.weights, state, rules) for each in chunks)
 
 
 def numbered(label: Ints32) -> tuple[Ints32, int]:
@@ -122,19 +105,16 @@ def add_vote(table: Table, degree: int, count: int, label: int, vote: float) -> 
 
 
 @njit(cache=True, nogil=True)
-def choose_communities(
-    edges: Edges,
-    votes: Floats32,
-    state: State,
-    rules: tuple[float, float, int],
-    choice: Ints32,
-) -> None:
-    """Choose a community for each row; a tie keeps the old one, else takes the first.
+def move_rows(
+    edges: Edges, votes: Floats32, state: State, rules: tuple[float, float, int]
+) -> int:
+    """Let each row choose a community and move to it; return how many moved.
 
     A community gains its votes less the penalty times its weight and the node's, both
-    without the node. `votes` of each edge; empty: one each. `rules`: penalty, limit and
-    number of the pass. Only rows that are due up to it choose, and then are never due.
-    The result is written to `choice`, the old community for other rows.
+    without the node; a tie keeps the old community, else takes the first. `votes` of
+    each edge; empty: one each. `rules`: penalty, limit and number of the pass. Only
+    rows that are due up to it choose, and then are due again if a neighbour leaves for
+    a community that is not theirs.
     """
     first, indptr, indices = edges
     label, strength, weight, due = state
@@ -142,10 +122,10 @@ def choose_communities(
     table = empty_table(np.diff(indptr).max() + 1)
     labels, sums, met = table
     last = indices.shape[0] - 1
+    moved = 0
     for row in range(indptr.shape[0] - 1):
         v = first + row
         old, own = label[v, 0], strength[v]
-        choice[row] = old
         if due[v] > turn:
             continue
         due[v] = NEVER
@@ -164,46 +144,20 @@ def choose_communities(
                 kept += vote
             else:
                 count = add_vote(table, degree, count, label[u, 0], vote)
-        gain = kept - penalty * own * (weight[old, 0] - own)
+        best, gain = old, kept - penalty * own * (weight[old, 0] - own)
         for i in range(count):
             other, sum_ = labels[met[i]], sums[met[i]]
             labels[met[i]] = -1
             more = sum_ - penalty * own * weight[other, 0]
-            fits = weight[other, 0] + own <= limit
-            if sum_ > 0 and more > gain and fits:
-                choice[row], gain = other, more
-
-
-@njit(cache=True, nogil=True)
-def join_communities(
-    first: int,
-    choice: Ints32,
-    strength: Ints | Floats,
-    label: Ints32,
-    weight: Ints | Floats,
-    limit: float,
-) -> int:
-    """Let rows join their chosen community within the limit; return how many moved."""
-    moved = 0
-    for row in range(choice.shape[0]):
-        v, best = first + row, choice[row]
-        old = label[v]
-        if best != old and weight[best] + strength[v] <= limit:
-            weight[old] -= strength[v]
-            weight[best] += strength[v]
-            label[v] = best
+            if sum_ > 0 and more > gain and weight[other, 0] + own <= limit:
+                best, gain = other, more
+        if best != old:
+            weight[old, 0] -= own
+            weight[best, 0] += own
+            label[v, 0] = best
             moved += 1
-    return moved
-
-
-@njit(cache=True, nogil=True)
-def mark_due(edges: Edges, before: Ints32, label: Ints32, due: Bytes) -> None:
-    """Nodes are due if a neighbour left community `before` for one not theirs."""
-    first, indptr, indices = edges
-    for row in range(indptr.shape[0] - 1):
-        joined = label[first + row]
-        if joined != before[row]:
             for i in range(indptr[row], indptr[row + 1]):
                 u = indices[i]
-                if due[u] > FIRST and label[u] != joined:
+                if due[u] > FIRST and label[u, 0] != best:
                     due[u] = FIRST
+    return moved

@@ -4,9 +4,8 @@ Nodes join the communities of their neighbours where modularity gains most, in p
 over edges on disk: label propagation with modularity's penalty for large communities
 (Barber and Clark) and a maximum size. The communities form a weighted graph, which is
 contracted again until Leiden can hold it. Leiden's communities are then refined by
-passes over the edges of each earlier graph. The nodes of a batch choose in parallel,
-then join one by one (`graph.moves`), so the result depends on the graph, the seed
-and the memory only.
+passes over the edges of each earlier graph. Nodes move one after the other
+(`graph.moves`), so the result depends on the graph, the seed and the memory only.
 
 References
 ----------
