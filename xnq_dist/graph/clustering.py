@@ -36,8 +36,7 @@ def find_clusters(csr: Csr, weights: Floats, limit: float) -> tuple[Ints32, Floa
     """Cluster of every node, shape (N,), and the weight of each, shape (C,).
 
     No cluster grows beyond the limit, and a node with more weight stays alone. `csr` is
-    streamed `PASSES` + 2 times; memory is 30 bytes a node, and 28 for each edge of the
-    row with most edges.
+    streamed `PASSES` + 2 times; memory is 46 bytes a node.
     """
     label = np.arange(len(weights), dtype=np.int32)
     halves = FIRST - 2, FIRST

@@ -22,19 +22,15 @@ from xnq_dist.graph.csr import Csr
 __all__ = ["FIRST", "Communities", "numbered"]
 
 AHEAD = 32
-"""Prefetch distance in edges for labels, and half of it for their weights."""
-SPREAD = 2654435769
-LOW_BITS = 2**32 - 1
+"""Prefetch distance in edges for labels, and half of it for their votes."""
 FIRST = 4
 """The pass from which on nodes are due again when a neighbour moved."""
 NEVER = 255
 Edges = tuple[int, Ints, Ints32]
 """First row, row pointers as offsets in the indices, and indices."""
-Table = tuple[Ints32, Floats, Ints32]
-"""Labels and their votes by slot, -1 and undefined if free; the slots in use."""
 State = tuple[NDArray[Any], Floats, NDArray[Any], Bytes]
-"""Community of each node, (N, 1); strength, (N,); weight of each community, (C, 1);
-the pass in which each node is due, (N,)."""
+"""Community of each node, (N, 1); strength, (N,); weight and votes of each community,
+(C, 2), no votes between two rows; the pass in which each node is due, (N,)."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +55,16 @@ class Communities:
 
         From `FIRST` on, nodes with neighbours that moved are due again.
         """
-        columns = self.label.reshape(-1, 1), self.weight.reshape(-1, 1)
-        state = columns[0], self.strength, columns[1], self.due
+        # Next to each other in memory: a row needs both.
+        sums = np.stack([self.weight, np.zeros_like(self.weight)], axis=1)
+        state = self.label.reshape(-1, 1), self.strength, sums, self.due
         rules = self.penalty, self.limit, turn
         chunks = csr.chunks()
-        return sum(move_rows(each.edges, each.weights, state, rules) for each in chunks)
+        moved = sum(
+            move_rows(each.edges, each.weights, state, rules) for each in chunks
+        )
+        self.weight[:] = sums[:, 0]
+        return moved
 
 
 def numbered(label: Ints32) -> tuple[Ints32, int]:
@@ -74,34 +75,6 @@ def numbered(label: Ints32) -> tuple[Ints32, int]:
     clusters = int(number[-1])
     number -= 1
     return number[label], clusters
-
-
-@njit(cache=True, nogil=True)
-def empty_table(size: int) -> Table:
-    """A hash table for the labels of a row with at most `size` neighbours."""
-    return (
-        np.full(2 * size, -1, np.int32),
-        np.empty(2 * size, np.float64),
-        np.empty(size, np.int32),
-    )
-
-
-@njit(cache=True, nogil=True)
-def add_vote(table: Table, degree: int, count: int, label: int, vote: float) -> int:
-    """Add a vote for a label; return the number of labels in the table, now `count`.
-
-    Only the first ``2 * degree`` slots are used, so that those of a row stay in cache.
-    """
-    labels, sums, met = table
-    slot = (((label * SPREAD) & LOW_BITS) * (2 * degree)) >> 32
-    while labels[slot] != label and labels[slot] >= 0:
-        slot = slot + 1 if slot + 1 < 2 * degree else 0
-    if labels[slot] < 0:
-        labels[slot], sums[slot] = label, 0.0
-        met[count] = slot
-        count += 1
-    sums[slot] += vote
-    return count
 
 
 @njit(cache=True, nogil=True)
@@ -117,12 +90,9 @@ def move_rows(
     a community that is not theirs.
     """
     first, indptr, indices = edges
-    label, strength, weight, due = state
+    label, strength, sums, due = state
     penalty, limit, turn = rules
-    table = empty_table(np.diff(indptr).max() + 1)
-    labels, sums, met = table
-    last = indices.shape[0] - 1
-    moved = 0
+    last, moved = indices.shape[0] - 1, 0
     for row in range(indptr.shape[0] - 1):
         v = first + row
         old, own = label[v, 0], strength[v]
@@ -131,29 +101,24 @@ def move_rows(
         due[v] = NEVER
         if own > limit:
             continue
-        degree = indptr[row + 1] - indptr[row]
-        count, kept = 0, 0.0
         for i in range(indptr[row], indptr[row + 1]):
             prefetch(label, indices[min(i + AHEAD, last)], 0)
-            prefetch(weight, label[indices[min(i + AHEAD // 2, last)], 0], 0)
-            u = indices[i]
-            if u == v:
-                continue
-            vote = np.float64(votes[i]) if votes.shape[0] > 0 else 1.0
-            if label[u, 0] == old:
-                kept += vote
-            else:
-                count = add_vote(table, degree, count, label[u, 0], vote)
-        best, gain = old, kept - penalty * own * (weight[old, 0] - own)
-        for i in range(count):
-            other, sum_ = labels[met[i]], sums[met[i]]
-            labels[met[i]] = -1
-            more = sum_ - penalty * own * weight[other, 0]
-            if sum_ > 0 and more > gain and weight[other, 0] + own <= limit:
+            prefetch(sums, label[indices[min(i + AHEAD // 2, last)], 0], 0)
+            if indices[i] != v:
+                vote = np.float64(votes[i]) if votes.shape[0] > 0 else 1.0
+                sums[label[indices[i], 0], 1] += vote
+        best, gain = old, sums[old, 1] - penalty * own * (sums[old, 0] - own)
+        sums[old, 1] = 0.0
+        for i in range(indptr[row], indptr[row + 1]):
+            other = label[indices[i], 0]
+            weight, sum_ = sums[other]
+            more = sum_ - penalty * own * weight
+            if sum_ > 0 and more > gain and weight + own <= limit:
                 best, gain = other, more
+            sums[other, 1] = 0.0
         if best != old:
-            weight[old, 0] -= own
-            weight[best, 0] += own
+            sums[old, 0] -= own
+            sums[best, 0] += own
             label[v, 0] = best
             moved += 1
             for i in range(indptr[row], indptr[row + 1]):
