@@ -35,7 +35,6 @@ __all__ = [
 CHUNK_EDGES = 1 << 20
 """Maximum number of edges of a chunk, unless a single row has more."""
 R = TypeVar("R")
-NO_WEIGHTS = np.empty(0, np.float32)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ INDEX = re.compile(r"Unnamed: \d+|index|level_\d+|__index_level_\d+__")
 
 
 def kind_of(kind: pa.DataType) -> str | None:
-    """``number``, ``boolean``, ``date`` or ``text``; None: cannot be a feature."""
+    """``number``, ``date`` or ``text``; None: cannot be a feature."""
     if pt.is_dictionary(kind):
         kind = kind.value_type
     kinds = {
@@ -33,8 +33,8 @@ def kind_of(kind: pa.DataType) -> str | None:
             pt.is_decimal,
             pt.is_null,
             pt.is_duration,
+            pt.is_boolean,
         ),
-        "boolean": (pt.is_boolean,),
         "date": (pt.is_date, pt.is_timestamp),
         "text": (is_text,),
     }

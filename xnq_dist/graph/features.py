@@ -92,7 +92,7 @@ class FeatureColumns:
             value = kind.value_type if self.as_list and pt.is_nested(kind) else kind
             known = kind_of(value) if self.as_list is pt.is_nested(kind) else None
             numeric = scores or self.as_list
-            if known is None or (numeric and known not in ("number", "boolean")):
+            if known is None or (numeric and known != "number"):
                 rule = (
                     "columns.scores, which takes numbers"
                     if scores

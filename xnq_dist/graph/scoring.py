@@ -6,7 +6,6 @@ is one file for each partition, with rows in the order of its node table.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -24,8 +23,6 @@ from xnq_dist.graph.layout import file_stem, load_ids, node_index
 from xnq_dist.graph.tables import Table
 
 __all__ = ["read_scores", "write_scores"]
-
-log = logging.getLogger(__name__)
 
 STAGE = "scores"
 
