@@ -87,21 +87,21 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 210_692,
-    "core": 26_774,
-    "graph": 42_459,
-    "reservoir": 18_724,
+    "all": 207_056,
+    "core": 26_113,
+    "graph": 39_532,
+    "reservoir": 18_674,
     "groups": 2_497,
-    "plan and needs": 6_058,
-    "pipeline and the modules next to it": 5_961,
-    "command line and flows": 8_202,
-    "readout": 22_518,
-    "quantify and selection": 31_000,
-    "steps": 9_733,
-    "report": 5_713,
-    "api": 5_041,
-    "monitor": 3_287,
-    "evaluation": 25_908,
+    "plan and needs": 6_046,
+    "pipeline and the modules next to it": 5_861,
+    "command line and flows": 8_178,
+    "readout": 22_748,
+    "quantify and selection": 31_018,
+    "steps": 9_672,
+    "report": 5_709,
+    "api": 5_039,
+    "monitor": 3_271,
+    "evaluation": 25_881,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
 
