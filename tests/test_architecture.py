@@ -87,9 +87,9 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 207_056,
+    "all": 207_107,
     "core": 26_113,
-    "graph": 39_532,
+    "graph": 39_583,
     "reservoir": 18_674,
     "groups": 2_497,
     "plan and needs": 6_046,

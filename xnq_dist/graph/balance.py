@@ -28,9 +28,13 @@ time by nodes. With 1.3, which is always used up, halo rows are a few per cent f
 LOSSES = (0.0, 0.5, 1.0, 1.0, 1.0)
 """Share of its neighbours that a node may lose in each pass when it leaves a partition
 above its limits."""
-REASSIGNED = (64, 16, 4, 1)
+SETTLED = 0.01
+"""Passes end after one that moved at most this share of the nodes, within limits."""
+REASSIGNED = (256, 128, 64, 32, 16, 8, 4, 2, 1)
 """One of so many nodes is reassigned if moves did not reach the limits: first few, at
 last all."""
+OF_FULL = 32
+"""How many times as many nodes of partitions above their limits are reassigned."""
 
 
 class Limits(NamedTuple):
@@ -75,8 +79,11 @@ def hold_limits(csr: Csr, part: Ints32, partitions: int) -> None:
     limits = find_limits(degrees, partitions)
     sizes = _sizes(part, degrees, partitions)
     for loss in LOSSES:
-        for rows in csr.chunks():
-            move_nodes(*rows.edges, part, sizes, limits, loss)
+        moves = (
+            move_nodes(*rows.edges, part, sizes, limits, loss) for rows in csr.chunks()
+        )
+        if sum(moves) <= SETTLED * len(part) and (sizes <= limits).all():
+            break
     if (sizes > limits).any():
         part[:] = _reassigned(part, degrees, limits, sizes)
 
@@ -91,17 +98,17 @@ def _sizes(part: Ints32, degrees: Ints, partitions: int) -> Ints:
 def _reassigned(part: Ints32, degrees: Ints, limits: Limits, sizes: Ints) -> Ints32:
     """The partitions with some nodes reassigned, so that the limits hold.
 
-    An eighth of the nodes of partitions above their limits and every 64th of all nodes
-    (if that is not enough, more of both) go, by falling degree, to the partition with
-    the fewest edges that takes more nodes. With all nodes, each partition has at most
-    the mean and one node's edges.
+    An eighth of the nodes of partitions above their limits and every 256th of all nodes
+    (if that is not enough, twice as many of both, again and again) go, by falling
+    degree, to the partition with the fewest edges that takes more nodes. With all
+    nodes, each partition has at most the mean and one node's edges.
     """
     partitions = len(sizes)
     over = np.asarray((sizes > limits).any(axis=1))
     by_degree = np.argsort(-degrees, kind="stable")
     for every in REASSIGNED:
         leaves = np.zeros(len(part), np.bool_)
-        leaves[:: max(every // 8, 1)] = True
+        leaves[:: max(every // OF_FULL, 1)] = True
         leaves &= over[part]
         leaves[::every] = True
         kept = _sizes(part[~leaves], degrees[~leaves], partitions)
@@ -140,12 +147,14 @@ def move_nodes(
     sizes: Ints,
     limits: Limits,
     loss: float,
-) -> None:
+) -> int:
     """Move each row's node to the partition of most of its in-neighbours.
 
     A move must keep the total excess over the limits and gain neighbours, or reduce the
     excess, also at the `loss` of a share of the neighbours in the old partition.
+    Returns the number of moves.
     """
+    moves = 0
     partitions = sizes.shape[0]
     votes = np.zeros(partitions, np.int64)
     for row in range(indptr.shape[0] - 1):
@@ -174,3 +183,5 @@ def move_nodes(
             sizes[best, 0] += 1
             sizes[best, 1] += degree
             part[v] = best
+            moves += 1
+    return moves
