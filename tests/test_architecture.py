@@ -87,13 +87,13 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 207_107,
+    "all": 207_183,
     "core": 26_113,
     "graph": 39_583,
     "reservoir": 18_674,
     "groups": 2_497,
     "plan and needs": 6_046,
-    "pipeline and the modules next to it": 5_861,
+    "pipeline and the modules next to it": 5_937,
     "command line and flows": 8_178,
     "readout": 22_748,
     "quantify and selection": 31_018,

@@ -24,7 +24,7 @@ from xnq_dist.core.errors import InputError, RunDirectoryError
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.stages import STAGES
 from xnq_dist.core.store import RunDirectory
-from xnq_dist.due import due_stages, nothing_changed
+from xnq_dist.due import INPUTS, due_stages, nothing_changed
 from xnq_dist.graph.tables import Sources
 
 
@@ -265,6 +265,10 @@ def test_each_lost_stage_is_due_with_what_follows(tmp_path, graph, run):
         manifest.write_bytes(text)
     assert due_stages(run, sources, SETTINGS) == ()
     assert set(follows) < set(STAGES)
+
+
+def test_every_stage_has_inputs():
+    assert [*INPUTS, "published"] == [*STAGES]
 
 
 def test_results_that_are_gone_are_published_again(tmp_path, graph, run, client):

@@ -7,7 +7,7 @@ changed needs nothing else.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -42,6 +42,7 @@ from xnq_dist.graph.tables import Sources
 from xnq_dist.quantify.inputs import quantify_inputs
 
 __all__ = [
+    "INPUTS",
     "Known",
     "as_recorded",
     "due_after_embeddings",
@@ -204,39 +205,24 @@ class Known:
 
     def inputs(self, name: str, settings: Settings) -> dict[str, Any]:
         """Inputs of a stage, as in `core.inputs`."""
-        of = self.stages
-        if name == "graph":
-            return self._graph_inputs()
-        if name == "labels":
-            return labels_inputs(of["graph"], self.tables)
-        if name == "scores":
-            return scores_inputs(of["graph"], self.tables, settings)
-        if name == "select":
-            return select_inputs(of["graph"], of["labels"], settings)
-        if name == "embeddings":
-            return embeddings_inputs(of["graph"], settings, *self._scales())
-        if name == "readout":
-            scores = of["scores"] if settings.columns.scores else None
-            made = of["graph"], of["embeddings"], of["labels"], scores
-            return readout_inputs(*made, settings)
-        if name == "posteriors":
-            return posteriors_inputs(of["readout"])
-        source = choose_source(self.sources.memberships, settings)
-        return quantify_inputs(of, self.run, self.sources, settings, source)
+        return INPUTS[name](self, settings)
 
     @cached_property
     def tables(self) -> Mapping[str, Any]:
         """Digests of nodes, features, edges and labels; a table without one is read."""
         return read_contents(self.run, self.sources, self.settings)
 
-    def _graph_inputs(self) -> dict[str, Any]:
+    @property
+    def partitions(self) -> int:
+        """Number of partitions, that of the existing graph if settings name none."""
         partitions = int(self.stages["graph"].facts["partitions"])
         if self.settings.partitions != "auto":
             rows = int(self.tables["nodes"]["rows"])
             partitions = min(self.settings.partitions, rows)
-        return graph_inputs(self.tables, self.settings, partitions)
+        return partitions
 
-    def _scales(self) -> tuple[Any, Any]:
+    @property
+    def scales(self) -> tuple[Any, Any]:
         """Recurrent and input scale, those that `select` chose if it is used."""
         if not selects_scales(self.settings):
             return set_scales(self.settings)
@@ -245,6 +231,44 @@ class Known:
         if isinstance(recurrent, list):
             recurrent = tuple(recurrent)
         return recurrent, chosen["input_scale"]
+
+    @property
+    def scores(self) -> Manifest | None:
+        """The stage ``scores`` if settings name columns."""
+        return self.stages["scores"] if self.settings.columns.scores else None
+
+
+INPUTS: Mapping[str, Callable[[Known, Settings], dict[str, Any]]] = {
+    "graph": lambda known, settings: graph_inputs(
+        known.tables, settings, known.partitions
+    ),
+    "labels": lambda known, _: labels_inputs(known.stages["graph"], known.tables),
+    "scores": lambda known, settings: scores_inputs(
+        known.stages["graph"], known.tables, settings
+    ),
+    "select": lambda known, settings: select_inputs(
+        known.stages["graph"], known.stages["labels"], settings
+    ),
+    "embeddings": lambda known, settings: embeddings_inputs(
+        known.stages["graph"], settings, *known.scales
+    ),
+    "readout": lambda known, settings: readout_inputs(
+        known.stages["graph"],
+        known.stages["embeddings"],
+        known.stages["labels"],
+        known.scores,
+        settings,
+    ),
+    "posteriors": lambda known, _: posteriors_inputs(known.stages["readout"]),
+    "quantify": lambda known, settings: quantify_inputs(
+        known.stages,
+        known.run,
+        known.sources,
+        settings,
+        choose_source(known.sources.memberships, settings),
+    ),
+}
+"""What each stage but the published results is made from."""
 
 
 def _made_from(manifest: Manifest, inputs: Mapping[str, Any]) -> bool:

@@ -1,7 +1,7 @@
 """The stages of a run: their order, what each is made from, and where it runs.
 
-To add a stage, add a row. Its inputs are a function of `core.inputs`; it is due when
-they differ, and with it what is made from it.
+A stage is due when its inputs differ (`due.INPUTS`), and with it what is made from it.
+`jobs.each_stage` does those that are due.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STAGES = {
         Stage("scores", 2, ("graph",), on_workers=False),
         Stage("select", 3, ("graph", "labels"), stays=True),
         Stage("embeddings", 1, ("graph", "select")),
-        Stage("readout", 13, ("embeddings", "labels", "scores")),
+        Stage("readout", 14, ("embeddings", "labels", "scores")),
         Stage("posteriors", 2, ("readout",)),
         Stage("quantify", 14, ("posteriors", "labels")),
         Stage("published", 5, ("quantify",), on_workers=False),
