@@ -20,7 +20,7 @@ from tests.quantify.samples import (
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.quantifiers import QUANTIFIERS
-from xnq_dist.quantify.classic import histograms, members
+from xnq_dist.quantify.classic import histograms
 from xnq_dist.quantify.classic.members import usable_members
 from xnq_dist.quantify.registry import make_quantifier
 
@@ -45,17 +45,15 @@ def drawn(classes, seed=0):
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 2**31), st.booleans())
-def test_usable_members_are_those_of_their_definition(seed, dense):
+@given(st.integers(0, 2**31))
+def test_usable_members_are_those_of_their_definition(seed):
     rng = np.random.default_rng(seed)
     posteriors = rng.dirichlet(np.ones(2), 40).astype(np.float32)
     posteriors[rng.random(40) < 0.3] = 0
     labels = np.where(rng.random(40) < 0.3, 1, -1)
     sets = [rng.integers(0, 40, rng.integers(0, 6)) for _ in range(5)]
     nodes, batch = make_nodes(posteriors, labels), make_communities(*sets)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(members, "DENSE_SHARE", 100 if dense else 0)
-        found = usable_members(batch, nodes)
+    found = usable_members(batch, nodes)
     kept = [[v for v in m if labels[v] < 0 and posteriors[v].any()] for m in sets]
     rows = sorted({v for m in kept for v in m})
     np.testing.assert_array_equal(found.nodes.posteriors, posteriors[rows])

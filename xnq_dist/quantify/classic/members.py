@@ -17,9 +17,6 @@ __all__ = [
     "usable_members",
 ]
 
-DENSE_SHARE = 4
-"""Nodes per membership up to which marking all nodes is faster than sorting."""
-
 
 @dataclass(frozen=True, eq=False)
 class Usable:
@@ -47,26 +44,20 @@ def usable_members(batch: Communities, nodes: NodeTable) -> Usable:
     """Select and renumber the unlabelled members whose posterior is not all zeros.
 
     Functions of a posterior can then be computed once per node instead of once per
-    membership. The cost is linear in the members, or that of sorting them where there
-    are many more nodes.
+    membership. Cost and memory are linear in the nodes and the members.
     """
     keep = nodes.unlabelled[batch.members]
     offsets, members = _kept(batch.offsets, batch.members, keep)
     unlabelled = np.diff(offsets)
-    n_nodes = len(nodes.posteriors)
-    if n_nodes <= DENSE_SHARE * len(members):
-        place = np.full(n_nodes, -1, np.int64)
-        place[members] = 0
-        rows = np.flatnonzero(place == 0)
-        place[rows] = np.arange(len(rows))
-        places = place[members]
-    else:
-        rows, places = np.unique(members, return_inverse=True)
-    nonzero = nodes.posteriors[rows].sum(axis=1) > 0
-    if not nonzero.all():
-        offsets, places = _kept(offsets, places, nonzero[places])
-        places = (np.cumsum(nonzero) - 1)[places]
-    return Usable(nodes.of(rows[nonzero]), Communities(offsets, places), unlabelled)
+    inside = np.zeros(len(nodes.posteriors), np.bool_)
+    inside[members] = True
+    rows = np.flatnonzero(inside)
+    inside[rows] = nodes.posteriors[rows].sum(axis=1) > 0
+    offsets, members = _kept(offsets, members, inside[members])
+    rows = np.flatnonzero(inside)
+    place = np.empty(len(inside), np.int64)
+    place[rows] = np.arange(len(rows))
+    return Usable(nodes.of(rows), Communities(offsets, place[members]), unlabelled)
 
 
 def _kept(offsets: Ints, members: Ints, keep: Bools) -> tuple[Ints, Ints]:
