@@ -59,11 +59,9 @@ def node_sums(
     """
     prior = prior * tilts
     n_classes = nodes.posteriors.shape[1]
-    codes = class_codes(n_classes)
-    size, width = len(batch), len(codes)
+    size, width = len(batch), len(class_codes(n_classes))
     count = np.zeros(size, np.int64)
-    mean, sums = np.zeros((size, n_classes)), np.zeros((3, size, width))
-    # Allocated here: in the kernel, each allocation would be compiled.
+    mean, totals = np.zeros((size, n_classes)), np.zeros((3, size, width))
     _add_members(
         batch.offsets,
         batch.members,
@@ -71,22 +69,18 @@ def node_sums(
         nodes.posteriors,
         prior / prior.sum(),
         tilts,
-        np.array(codes),
         groups,
         variances,
         variances * labelled,
         least,
-        *(count, mean, sums),
-        np.zeros(variances.shape),
-        np.empty(len(variances), np.int32),
-        np.zeros(len(variances), np.bool_),
+        *(count, mean, totals),
     )
     mean[count == 0] = np.nan
     with np.errstate(invalid="ignore"):
         mean /= np.maximum(count, 1)[:, None]
     if n_classes == 2:
         mean[:, 0] = 1 - mean[:, 1]
-    return NodeSums(count, mean, *sums)
+    return NodeSums(count, mean, *totals)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -97,7 +91,6 @@ def _add_members(
     posteriors: Floats32,
     prior: Floats,
     tilts: Floats,
-    codes: Ints,
     groups: Ints32,
     variances: Floats,
     products: Floats,
@@ -105,17 +98,14 @@ def _add_members(
     count: Ints,
     mean: Floats,
     totals: Floats,
-    sums: Floats,
-    found: Ints32,
-    seen: Bools,
 ) -> None:
-    """Compute the fields of `NodeSums`; members are added one after the other.
-
-    The arrays from `count` to `totals` are the result, the last three for work.
-    """
-    n_classes, width = posteriors.shape[1], codes.shape[0]
+    """Fill in the fields of `NodeSums`; members are added one after the other."""
+    n_classes, width = posteriors.shape[1], variances.shape[1]
     size, levels = offsets.shape[0] - 1, groups.shape[0]
-    weight, spread, calibrated = totals[0], totals[1], totals[2]
+    weight, spread, calibrated = totals
+    sums = np.zeros_like(variances)
+    found = np.empty(len(variances), np.int32)
+    seen = np.zeros(len(variances), np.bool_)
     for s in range(size):
         number, groups_found = 0, 0
         for v in members[offsets[s] : offsets[s + 1]]:
@@ -132,7 +122,8 @@ def _add_members(
                     found[groups_found] = g
                     groups_found += 1
             for k in range(width):
-                y = codes[k]
+                # Of two classes, the second is added up: `class_codes`.
+                y = n_classes - width + k
                 f = tilts[y] * posteriors[v, y] / total if total > 0.0 else prior[y]
                 mean[s, y] += f
                 inside = min(max(f, least), 1.0 - least)
