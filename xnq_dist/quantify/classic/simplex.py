@@ -103,21 +103,16 @@ def _quadratic(gram: Floats, linear: Floats, p: Floats) -> bool:
             if best[a] < 0.0 and p[i] < length * (p[i] - best[a]):
                 length = p[i] / (p[i] - best[a])
                 blocking = i
-        for a in range(size):
-            p[free[a]] += length * (best[a] - p[free[a]])
+        p[free] += length * (best[:size] - p[free])
         if blocking >= 0:
             p[blocking] = 0.0
             is_free[blocking] = False
             continue
         # At the optimum of the free classes, free the class with the worst multiplier.
-        worst, freed = -TOLERANCE, -1
-        for i in range(len(p)):
-            if is_free[i]:
-                continue
-            slope = best[size] - linear[i] + (gram[i] * p).sum()
-            if slope < worst:
-                worst, freed = slope, i
-        if freed < 0:
+        slopes = best[size] - linear + (gram * p).sum(axis=1)
+        slopes[is_free] = 0.0
+        freed = slopes.argmin()
+        if slopes[freed] >= -TOLERANCE:
             return True
         is_free[freed] = True
     return False
