@@ -21,7 +21,12 @@ import pyarrow.compute as pc
 from xnq_dist.core.errors import RunDirectoryError, SettingsError, XnqError
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Published, RunDirectory, Version, fingerprint
-from xnq_dist.quantify.checks.quality import SUPPRESSED, without_values
+from xnq_dist.quantify.checks.quality import (
+    SUPPRESSED,
+    VALUES,
+    blanked,
+    without_values,
+)
 from xnq_dist.steps.changes import find_changes
 from xnq_dist.steps.results import Results
 
@@ -76,9 +81,7 @@ def make(results: Results) -> dict[str, Any]:
         log.warning("not compared with earlier results: %s", reason)
     elif before is not None:
         then, settings = before.read("prevalence"), results.settings
-        small = pc.if_else(_small(then, settings), SUPPRESSED, then["quality"])
-        at = then.column_names.index("quality")
-        then = without_values(then.set_column(at, "quality", small))
+        then = blanked(without_values(then), _small(then, settings), VALUES)
         rates = settings.intervals.level, settings.anomalies.rate
         found, made["changes"] = _compared(now, then, *rates)
     return made | {"history": _history(results, now, found)}
@@ -177,10 +180,10 @@ def is_named(values: pa.ChunkedArray, name: str) -> pa.Array:
 def _joined(*tables: pa.Table) -> pa.Table:
     """Tables below each other; names and classes as text where their types differ."""
     for name in ("community", "class"):
-        if len({table.schema.field(name).type for table in tables}) > 1:
+        if len({table[name].type for table in tables}) > 1:
             tables = tuple(
                 table.set_column(
-                    table.schema.get_field_index(name), name, _texts(table[name])
+                    table.column_names.index(name), name, _texts(table[name])
                 )
                 for table in tables
             )
@@ -216,9 +219,7 @@ def _history(results: Results, now: pa.Table, found: dict[str, pa.Array]) -> pa.
     gone = rows.filter(pc.equal(rows["quality"], SUPPRESSED))["community"]
     hidden = pc.is_in(_texts(past["community"]), value_set=_texts(gone))
     hidden = pc.or_(hidden, _small(past, results.settings))
-    for name in HIDDEN:
-        at = past.column_names.index(name)
-        past = past.set_column(at, name, pc.if_else(hidden, None, past[name]))
+    past = blanked(past, hidden, HIDDEN)
     runs = max(HISTORY_ROWS // max(len(rows), 1), 2)
     table = _joined(past, rows)
     return table.filter(pc.is_in(table["run"], pc.unique(table["run"])[-runs:]))

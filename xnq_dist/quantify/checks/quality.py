@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +18,8 @@ __all__ = [
     "NOT_PUBLISHABLE",
     "PUBLISHABLE",
     "SUPPRESSED",
+    "VALUES",
+    "blanked",
     "qualities",
     "standard_errors",
     "without_values",
@@ -85,8 +89,13 @@ def without_values(table: pa.Table) -> pa.Table:
     Pages, artifacts, logs and comparisons are made from such rows.
     """
     gone = pc.fill_null(pc.equal(table["quality"], SUPPRESSED), False)
-    for name in VALUES:
-        place, kind = table.schema.get_field_index(name), table.schema.field(name)
-        values = pc.if_else(gone, pa.scalar(None, kind.type), table[name])
+    return blanked(table, gone, VALUES)
+
+
+def blanked(table: pa.Table, rows: pa.ChunkedArray, columns: Sequence[str]) -> pa.Table:
+    """The table with nulls in some columns of the rows that are marked."""
+    for name in columns:
+        place = table.column_names.index(name)
+        values = pc.if_else(rows, None, table[name])
         table = table.set_column(place, name, values)
     return table
