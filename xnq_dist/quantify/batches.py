@@ -17,7 +17,6 @@ from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Attempt, FileRecord, RunDirectory, Stage
 from xnq_dist.quantify.bootstrap import Bootstrap
 from xnq_dist.quantify.default.auto import Auto
-from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.default.pooling import label_evidence
 from xnq_dist.quantify.default.surroundings import (
     learn,
@@ -35,6 +34,7 @@ from xnq_dist.quantify.interface import (
 from xnq_dist.quantify.loading import (
     load_groups,
     load_held_posteriors,
+    load_learnt,
     load_node_table,
     with_own_folds,
 )
@@ -129,12 +129,9 @@ class BatchJob:
         settings, record = self.settings, self.learnt
         if record is None:
             return make_quantifier(settings.quantifier, settings)
-
-        def read() -> Learnt:
-            groups = load_groups(RunDirectory(self.run)).stacked
-            return Learnt.from_arrays(groups, self.stage.read_arrays(record))
-
-        learnt = self.loaded().reference.learnt(self.attempt.id, read)
+        learnt = self.loaded().reference.learnt(
+            self.attempt.id, lambda: load_learnt(RunDirectory(self.run), record)
+        )
         return Auto(settings.intervals.level, learnt, self.parts)
 
 

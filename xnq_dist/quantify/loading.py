@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from xnq_dist.core.arrays import Floats32, Ints32
 from xnq_dist.core.errors import StageError
-from xnq_dist.core.store import RunDirectory
+from xnq_dist.core.store import FileRecord, RunDirectory
 from xnq_dist.graph import layout
 from xnq_dist.graph.labels import ROLES
 from xnq_dist.groups.own_groups import Groups
 from xnq_dist.quantify.classic.counts import with_votes
-from xnq_dist.quantify.default.estimator_fit import Held
+from xnq_dist.quantify.default.estimator_fit import Held, Learnt
 from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.readout.rows import OWN
 from xnq_dist.selection.tilt import tilted
@@ -23,6 +23,7 @@ __all__ = [
     "NeighbourValues",
     "load_groups",
     "load_held_posteriors",
+    "load_learnt",
     "load_node_table",
     "vectors",
     "with_own_folds",
@@ -121,6 +122,12 @@ def load_groups(run: RunDirectory) -> Groups:
     arrays = run.stage("readout").read_arrays(record)
     by_links = tuple(arrays[name] for name in ("groups", "fine") if name in arrays)
     return Groups(by_links, arrays["degree"])
+
+
+def load_learnt(run: RunDirectory, record: FileRecord) -> Learnt:
+    """Load the variances that `auto` has learnt, from a file of the stage."""
+    arrays = run.stage("quantify").read_arrays(record)
+    return Learnt.from_arrays(load_groups(run).stacked, arrays)
 
 
 def load_held_posteriors(run: RunDirectory, labels: Ints32) -> Held | None:

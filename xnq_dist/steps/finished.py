@@ -23,13 +23,11 @@ from xnq_dist.graph.tables import Sources
 from xnq_dist.quantify.communities import open_memberships
 from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.interface import NodeTable, Reference
-from xnq_dist.quantify.loading import load_groups, load_node_table
+from xnq_dist.quantify.loading import load_learnt, load_node_table
 from xnq_dist.steps.results import estimates
 from xnq_dist.steps.view import PrevalenceView
 
 __all__ = ["Finished"]
-
-QUANTIFY = "quantify"
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +57,7 @@ class Finished:
             raise RunDirectoryError(
                 f"{run.uri} is not a run directory: name one made by xnq-dist run"
             )
-        manifest = run.complete(QUANTIFY)
+        manifest = run.complete("quantify")
         if not manifest.named("learnt-"):
             raise SettingsError(
                 f"{run.uri} does not have the variances that label plans and contrasts "
@@ -83,9 +81,7 @@ class Finished:
     @cached_property
     def learnt(self) -> Learnt:
         """The variances."""
-        record = self.manifest.named("learnt-")[0]
-        arrays = self.directory.stage(QUANTIFY).read_arrays(record)
-        return Learnt.from_arrays(load_groups(self.directory).stacked, arrays)
+        return load_learnt(self.directory, self.manifest.named("learnt-")[0])
 
     @property
     def parts(self) -> Floats | None:
