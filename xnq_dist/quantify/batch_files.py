@@ -13,7 +13,7 @@ from xnq_dist.core.errors import StageError
 from xnq_dist.core.store import Attempt, FileRecord, TableWriter
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.quantify.batches import BatchJob, CommunityBatch
-from xnq_dist.quantify.checks import disclosure
+from xnq_dist.quantify.checks.disclosure import too_small
 from xnq_dist.quantify.communities import Memberships, community_batches
 from xnq_dist.quantify.community_rows import community_ids, prevalence_rows
 
@@ -68,7 +68,7 @@ def write_tables(
     with job.attempt.table_writer("prevalence", "prevalence") as writer:
         for batch, record in estimated:
             arrays = job.stage.read_arrays(record)
-            arrays["suppressed"] = disclosure.too_small(arrays, job.settings)
+            arrays["suppressed"] = too_small(arrays, job.settings)
             names = memberships.names.slice(batch.first, len(arrays["n_nodes"]))
             rows = prevalence_rows(arrays, names, classes, method, job.settings)
             writer.write(rows)

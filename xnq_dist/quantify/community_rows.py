@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.schemas import class_column
 from xnq_dist.core.settings import Settings
-from xnq_dist.quantify.checks import disclosure
 from xnq_dist.quantify.checks.quality import qualities, standard_errors
 from xnq_dist.quantify.interface import Prevalence
 
@@ -37,7 +36,7 @@ def prevalence_rows(
     `arrays` are the fields of `Prevalence`, and ``suppressed``.
     """
     repeat = np.repeat(np.arange(len(names)), len(classes))
-    note = disclosure.note(settings.disclosure.min_size)
+    note = f"suppressed: fewer than {settings.disclosure.min_size} members"
     notes = np.where(arrays["suppressed"], note, arrays["notes"])[repeat]
     return pa.table(
         {

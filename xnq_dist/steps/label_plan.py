@@ -104,9 +104,15 @@ def plan_labels(
     sets = run.members(places)
     unlabelled = int(np.count_nonzero(nodes.unlabelled))
     budget = min(budget, unlabelled)
-    counted = run.settings.labelled
-    of_run = nodes, reference, run.learnt
-    strata = Strata.of(*of_run, sets, budget, counted, run.parts)
+    strata = Strata.of(
+        nodes,
+        reference,
+        run.learnt,
+        sets,
+        budget,
+        labelled=run.settings.labelled,
+        parts=run.parts,
+    )
     labels = allocate(strata)
     chances = np.clip(labels / strata.sizes, 1e-12, 1.0)
     picked = choose(strata.stratum, chances, budget, seed)

@@ -15,12 +15,7 @@ from numpy.typing import NDArray
 from xnq_dist.core.arrays import Bools
 from xnq_dist.core.settings import Settings
 
-__all__ = ["note", "too_small"]
-
-
-def note(min_size: int) -> str:
-    """The note of a suppressed community."""
-    return f"suppressed: fewer than {min_size} members"
+__all__ = ["too_small"]
 
 
 def too_small(arrays: Mapping[str, NDArray[Any]], settings: Settings) -> Bools:
