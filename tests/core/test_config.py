@@ -208,8 +208,8 @@ def test_plan_counts_what_the_stages_after_the_embedding_hold():
     # Degree, posteriors, labels and votes of two classes in float64, in every process.
     assert SIZE.nodes * 2 * 24 <= memory("quantifier=nacc") - plain <= SIZE.nodes * 72
     # A model of how labels were chosen, of at most so many nodes.
-    assert memory("quantifier=auto") - plain == model_bytes(SIZE.nodes, 2, 5)
-    assert model_bytes(10**9, 2, 5) == model_bytes(4 * 10**5, 2, 5) < 2**28
+    assert memory("quantifier=auto") - plain == model_bytes(SIZE.nodes, 2)
+    assert model_bytes(10**9, 2) == model_bytes(4 * 10**5, 2) < 2**28
     # Posteriors of two classes of the members of a giant community.
     assert memory(memberships=10**9) - memory(memberships=10**5) >= 2 * 8 * 900_000
     # Kept rounds of the second stage, and what is made of them.

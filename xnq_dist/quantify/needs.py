@@ -22,10 +22,7 @@ def needs(size: RunSize, settings: Settings) -> Need:
     edges = supersteps_of(size, settings).moves.edges / size.per_worker
     worker = WORKER + size.nodes * (size.classes * values + 40) + edges * 24
     if auto:
-        worker += model_bytes(size.nodes, size.classes, settings.readout.folds)
+        worker += model_bytes(size.nodes, size.classes)
     # Each thread may work on a community of all nodes.
     worker += threads * tile_bytes(min(size.nodes, size.members), size.classes)
-    return Need(
-        worker=int(worker),
-        scratch=sort_scratch(size.members),
-    )
+    return Need(worker=int(worker), scratch=sort_scratch(size.members))

@@ -23,8 +23,6 @@ __all__ = [
 
 MAX_NODES = 200_000
 """Maximum number of labelled, and of unlabelled, nodes that the model is fitted to."""
-MAX_EFFECTS = 900
-"""Approximate maximum of effects in the model, the rows of its information matrix."""
 MIN_SCORE = 1e-9
 """Lower bound of scores."""
 
@@ -97,11 +95,10 @@ def log_rates(reached: Floats, degree: Floats, rate: float, visible: float) -> F
     return np.asarray(np.log((reached + rate) / (visible * degree + 1.0)))
 
 
-def model_bytes(n_nodes: int, n_classes: int, folds: int) -> int:
-    """Maximum bytes of the selection model in one process.
+def model_bytes(n_nodes: int, n_classes: int) -> int:
+    """Approximate maximum bytes of the selection model in one process.
 
-    About ten float64 arrays with a value per node and class, the columns and their
-    products with weights, and the information matrix of the effects.
+    Ten float64 arrays with a value per node and class, and sixty values for the columns
+    of the terms and their products with weights.
     """
-    nodes = min(n_nodes, 2 * MAX_NODES)
-    return nodes * 8 * (10 * n_classes + 5 * (folds + 3)) + 4 * 8 * MAX_EFFECTS**2
+    return min(n_nodes, 2 * MAX_NODES) * 8 * (10 * n_classes + 60)
