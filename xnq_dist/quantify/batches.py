@@ -187,7 +187,7 @@ def estimate_graph(job: BatchJob) -> dict[str, Prevalence]:
 
 
 def learn_from(job: BatchJob) -> tuple[FileRecord, dict[str, Any]]:
-    """Learn the variances of `auto`; return their file and facts for the manifest."""
+    """Learn the variances of `auto`; return their file and the fact ``labels``."""
     nodes, reference = job.loaded().nodes, job.loaded().reference
     run, settings = RunDirectory(job.run), job.settings
     held, groups = load_held_posteriors(run, nodes.labels), load_groups(run)
@@ -203,17 +203,11 @@ def learn_from(job: BatchJob) -> tuple[FileRecord, dict[str, Any]]:
     studied, tilt = {} if selection is None else selection.facts(), learnt.tilt
     if tilt is not None:
         studied["bias"] = (-np.log(tilt.factors)).tolist()
-    facts = {
-        "groups": len(learnt.variances),
-        "variance_without_labels": learnt.without.tolist(),
-        "variance_without_labels_measured": held is not None,
-        "labels": {
-            "drawn": settings.labels.drawn,
-            "prior": settings.labels.prior is not None,
-            **studied,
-            "exchangeable": METHODS[settings.method].second_stage,
-            "tilted": None if tilt is None else tilt.share,
-            "alone": tilt is not None and tilt.alone,
-        },
+    return record, {
+        "drawn": settings.labels.drawn,
+        "prior": settings.labels.prior is not None,
+        **studied,
+        "exchangeable": METHODS[settings.method].second_stage,
+        "tilted": None if tilt is None else tilt.share,
+        "alone": tilt is not None and tilt.alone,
     }
-    return record, facts

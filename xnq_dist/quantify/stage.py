@@ -212,8 +212,8 @@ def _learn(
         job = replace(job, sums=tuple(tuple(files[turn]) for turn in turns))
     if not auto:
         return job, {}
-    record, facts = result(client, client.submit(learn_from, job, pure=False))
-    return replace(job, learnt=record), facts
+    record, labels = result(client, client.submit(learn_from, job, pure=False))
+    return replace(job, learnt=record), {"labels": labels}
 
 
 def _pool(
