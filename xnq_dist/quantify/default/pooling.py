@@ -286,25 +286,20 @@ def _climb(
 
     `factor` becomes the Cholesky factor of the curvature at the mode.
     """
-    n_classes, ridge, work = len(b), 2.0 / (spread * spread), np.empty((5, len(b)))
+    ridge, work = 2.0 / (spread * spread), np.empty((5, len(b)))
     step, following, new = work[2], work[3], work[4]
     value = _newton(known, ridge, middle, b, step, factor, work)
     for _ in range(NEWTON_STEPS):
-        largest = 0.0
-        for y in range(n_classes):
-            largest = max(largest, abs(step[y]))
-        if largest < SMALL_STEP:
+        if np.abs(step).max() < SMALL_STEP:
             break
         for _ in range(HALVINGS):
-            for y in range(n_classes):
-                new[y] = b[y] + step[y]
+            np.add(b, step, new)
             moved = _newton(known, ridge, middle, new, following, factor, work)
             # Close to the mode, rounding may hide the gain.
             if moved >= value - 1e-10 * (1.0 + abs(value)):
                 break
             step /= 2.0
-        for y in range(n_classes):
-            b[y] = new[y]
+        b[:] = new
         value, step, following = moved, following, step
     logs = 2.0 * np.log(np.diag(factor)) - np.log(ridge)
     return float(value - 0.5 * logs.sum())
@@ -326,8 +321,7 @@ def _modes(
     for k in range(parts):
         middle, at = middles[s, k // len(SPREADS)], k % len(SPREADS)
         # From the smallest spread on, each mode is close to the one before.
-        for y in range(n_classes):
-            modes[k, y] = middle[y] if at == 0 else modes[k - 1, y]
+        modes[k] = middle if at == 0 else modes[k - 1]
         found[k] = _climb(members, SPREADS[at], middle, modes[k], factors[k])
     return modes, factors
 
@@ -370,8 +364,8 @@ def _predict(
             products = _member_sums(
                 inside, unlabelled, posteriors, prior, moved, sums[k]
             )
+            mean[s] += share[k] * sums[k]
             for y in range(len(products)):
-                mean[s, y] += share[k] * sums[k, y]
                 step = products[y].copy()
                 _solve(factors[k], step)
                 part = products[y, y]
@@ -379,8 +373,7 @@ def _predict(
                     part += products[y, z] * step[z]
                 variance[s, y] += share[k] * part
         for k in parts:
-            for y in range(sums.shape[1]):
-                variance[s, y] += share[k] * (sums[k, y] - mean[s, y]) ** 2
+            variance[s] += share[k] * (sums[k] - mean[s]) ** 2
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
