@@ -36,7 +36,7 @@ def tilted_mean(
         values = tilted(block, factors)
         total += values.sum(axis=0)
         spread += (values * (1 - values)).sum(axis=0)
-    return total / max(len(rows), 1), spread / max(len(rows), 1)
+    return total / len(rows), spread / len(rows)
 
 
 def _blocks(
