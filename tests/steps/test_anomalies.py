@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from scipy.special import expit, logit
-from scipy.stats import binom, false_discovery_control
+from scipy.stats import binom, false_discovery_control, norm, pearson3
 
 from tests.quantify.samples import make_communities, make_nodes
 from tests.report.fake_run import prevalence_table, results_of
@@ -16,13 +16,25 @@ from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.default.pooling import fit_weights, label_evidence
 from xnq_dist.quantify.interface import Reference, combine
-from xnq_dist.steps.anomalies import find_anomalies, qvalues
+from xnq_dist.steps.anomalies import find_anomalies, qvalues, upper_tail
 
 
 def binomial_pvalues(known, labelled, r):
     """The exact test on the labels alone, both tails doubled."""
     tails = binom.cdf(known, labelled, r), binom.sf(known - 1, labelled, r)
     return np.minimum(2 * np.minimum(*tails), 1.0)
+
+
+def test_tails_are_those_of_pearsons_third_type_and_of_the_normal():
+    at = np.linspace(-3, 6, 19)
+    for skew in (-1.5, -0.2, 0.0, 0.3, 2.0):
+        variance = np.full(len(at), 2.0)
+        expected = pearson3.sf(at, skew, loc=0, scale=np.sqrt(2))
+        if skew < 0:
+            normal = norm.sf(at / np.sqrt(2))
+            expected = np.where(at > 0, np.maximum(expected, normal), expected)
+        found = upper_tail(at, variance, skew * variance**1.5)
+        np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
 def world(rng, share, size, known, sharpness=1.2, spread=0.0, overall=0.3):
