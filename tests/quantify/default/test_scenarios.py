@@ -148,7 +148,10 @@ def test_shares_below_those_of_the_labels_are_refused():
 def test_classes_of_the_prior_are_those_of_the_labels():
     check_prior(None, ("a", "b"))
     check_prior({"b": 0.5, "a": 0.5}, ("a", "b"))
-    with pytest.raises(SettingsError, match="names the unknown class 'c' and has no"):
+    with pytest.raises(
+        SettingsError,
+        match="shares of the classes a, c, and the labels have a, b: name",
+    ):
         check_prior({"a": 0.5, "c": 0.5}, ("a", "b"))
 
 

@@ -60,17 +60,10 @@ class Tilt:
 
 def check_prior(prior: dict[str, float] | None, classes: tuple[str, ...]) -> None:
     """Raise a `SettingsError` unless `labels.prior` names the classes of the labels."""
-    if prior is None:
-        return
-    unknown = [repr(name) for name in prior if name not in classes]
-    absent = [repr(name) for name in classes if name not in prior]
-    if unknown or absent:
-        what = f"names the unknown class {', '.join(unknown)}" if unknown else ""
-        if absent:
-            what += " and " if what else ""
-            what += f"has no share for class {', '.join(absent)}"
+    if prior is not None and set(prior) != set(classes):
         raise SettingsError(
-            f"labels.prior {what}: the classes of the labels are {', '.join(classes)}"
+            f"labels.prior has shares of the classes {', '.join(prior)}, and the "
+            f"labels have {', '.join(classes)}: name each of these"
         )
 
 
