@@ -72,10 +72,10 @@ def _standardised(columns: Floats) -> Floats:
 
 def _largest(groups: Ints32) -> Ints32:
     """Codes of the largest groups by decreasing size; -1 for the others."""
-    values, codes, counts = np.unique(groups, return_inverse=True, return_counts=True)
-    order = np.lexsort((values, -counts))
-    place = np.full(len(values), -1, np.int32)
-    place[order[:MAX_GROUPS]] = np.arange(min(len(values), MAX_GROUPS))
+    _, codes, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    largest = np.argsort(-counts, kind="stable")[:MAX_GROUPS]
+    place = np.full(len(counts), -1, np.int32)
+    place[largest] = np.arange(len(largest))
     return place[codes]
 
 
