@@ -162,22 +162,21 @@ class Strata:
         # The first column is of the strata in other groups.
         sums = np.zeros((len(mass), len(groups) + 1))
         np.add.at(sums.T, self.place, mass.T)
-        every, a, known = (
+        a, known = (
             np.append(0.0, values[groups, k])
-            for values in (learnt.variances, learnt.labelled, learnt.information)
+            for values in (learnt.labelled, learnt.information)
         )
         off = sums - total[:, None] * a
         # New labels reduce only the variance that the group's labels leave.
         new = np.bincount(self.place, labels * w, len(groups) + 1)
         opened = left_open(learnt.without[k], known + new)
         v = learnt.within[k] + opened
-        coarse = slice(int(learnt.groups[0].max(initial=0)) + 1)
-        before = float(learnt.information[coarse, k].sum()) + 1 / PRIOR_VARIANCE
-        after = before + float((labels * w).sum())
-        others = (learnt.labelled[coarse, k] ** 2 * learnt.variances[coarse, k]).sum()
-        level = (
-            learnt.shared[k] - 1 / before + 1 / after + others - (a**2 * every).sum()
-        )
+        coarse = np.arange(learnt.groups[0].max() + 1)
+        before = learnt.information[coarse, k].sum() + 1 / PRIOR_VARIANCE
+        after = before + (labels * w).sum()
+        far = np.delete(coarse, groups)
+        others = (learnt.labelled[far, k] ** 2 * learnt.variances[far, k]).sum()
+        level = learnt.shared[k] - 1 / before + 1 / after + others
         variance = total + (off**2 * v).sum(axis=1) + total**2 * level
         common = total * level - (off * v * a).sum(axis=1)
         change = self.inside * (1 + 2 * ((off * v)[:, self.place] + common[:, None]))

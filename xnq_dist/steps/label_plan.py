@@ -137,11 +137,8 @@ def plan_labels(
         }
     )
     expected = (strata.inside * labels).sum(axis=1)
-    figures = expected, widths[places], now, planned, at_random
-    predicted = [
-        Predicted(str(names[s].as_py()), *(float(each[s]) for each in figures))
-        for s in order
-    ]
+    figures = np.stack([expected, widths[places], now, planned, at_random], axis=1)
+    predicted = [Predicted(str(names[s].as_py()), *figures[s].tolist()) for s in order]
     return LabelPlan(conform(table, "label_plan", "plan"), predicted, unlabelled)
 
 
