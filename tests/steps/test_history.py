@@ -58,7 +58,8 @@ def test_every_run_has_a_row_for_each_community_and_class(tmp_path: Path) -> Non
     assert [r.run for r in history.runs()] == [v.run_id for v in versions]
     for version in versions:
         rows = version.read("prevalence")
-        kept = history.of_run(version.run_id)
+        of_run = pc.equal(history.table["run"], version.run_id)
+        kept = history.table.filter(of_run)
         np.testing.assert_allclose(
             kept["prevalence"].to_numpy(), rows["prevalence"].to_numpy(), rtol=1e-6
         )

@@ -273,7 +273,7 @@ class History:
         found: list[RunOfHistory] = []
         before: set[Any] = set()
         for run in pc.unique(self.table["run"]).to_pylist():
-            rows = self.of_run(run)
+            rows = self.table.filter(pc.equal(self.table["run"], run))
             names = set(pc.unique(rows["community"]).to_pylist())
             then = before if found else names
             moved = None
@@ -283,10 +283,6 @@ class History:
             found.append(RunOfHistory(run, rows["created"][0].as_py(), *counts))
             before = names
         return found
-
-    def of_run(self, run: str) -> pa.Table:
-        """Rows of one run."""
-        return self.table.filter(pc.equal(self.table["run"], run))
 
     def changed(self, of_class: str = "") -> pa.Table:
         """Rows of the last run that are flagged as changed, largest effects first."""
