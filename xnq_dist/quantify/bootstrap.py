@@ -181,8 +181,6 @@ class Bootstrap:
     ) -> Floats:
         """Variance over resamples of the estimate minus the expected share, (S, C)."""
         total, squares = np.zeros((2, len(block), shifted.shape[1]))
-        if not len(block.members):
-            return total
         count = len(self.replicates)
         bounds = np.arange(count + 1) * self.resamples // count
         logs = np.ascontiguousarray(np.log(nodes.posteriors).T)

@@ -92,7 +92,7 @@ def label_facts(
     `studied` is from `learn_from`, None where nothing was learnt; `graph` is from
     `estimate_graph`.
     """
-    selection = {"drawn": settings.labels.drawn} if studied is None else studied
+    selection = studied or {"drawn": settings.labels.drawn}
     bias, detectable = selection.get("bias"), selection.get("detectable")
     answers = []
     for code, name in enumerate(classes):
@@ -124,13 +124,12 @@ def _estimate_columns(
     judged = arrays["converged"], arrays["suppressed"]
     quality = qualities(*ends, settings.quality, *judged)
     times = len(classes)
-    sizes = {
-        name: np.repeat(arrays[name], times)
-        for name in ("n_nodes", "n_labelled", "n_estimated")
-    }
     return {
         "class": class_column(classes, len(quality)),
-        **sizes,
+        **{
+            name: np.repeat(arrays[name], times)
+            for name in ("n_nodes", "n_labelled", "n_estimated")
+        },
         # NaN becomes null.
         **{
             name: pa.array(shares[name].reshape(-1), from_pandas=True)
