@@ -140,9 +140,8 @@ def sld_kernel(
         steps = 0
         seen = 0
         while not done and steps < max_iterations:
-            for y in range(n_classes):
-                weights[y] = q[y] / prior[y]
-                total[y] = 0.0
+            np.divide(q, prior, weights)
+            total[:] = 0.0
             rows = 0
             for t in range(count):
                 # Tiles that are not kept share the last place.
@@ -174,9 +173,7 @@ def sld_kernel(
             done = steps >= MIN_ITERATIONS and change / n_classes < tolerance
         if seen == 0:
             continue
-        mass = q.sum()
-        for y in range(n_classes):
-            prevalence[s, y] = q[y] / mass
+        prevalence[s] = q / q.sum()
         converged[s] = done
 
 
