@@ -37,9 +37,9 @@ def sentences(labels: Mapping[str, Any], level: float) -> list[str]:
         ]
     answers: Sequence[Mapping[str, Any]] = labels["answers"]
     last = answers[-1]
-    text: list[str] = []
     if last["answer"] is None:  # no unlabelled node to estimate
-        return text
+        return []
+    text: list[str] = []
     if "verdict" in labels:
         text += [_verdict(labels, answers), _reach(labels, last)]
     text += [_answers(labels, last, level), _advice(labels, last)]
@@ -94,8 +94,8 @@ def _reach(labels: Mapping[str, Any], last: Mapping[str, Any]) -> str:
 
 
 def _answers(labels: Mapping[str, Any], last: Mapping[str, Any], level: float) -> str:
-    plain, tilted = last.get("if_random"), last.get("if_by_class")
-    if plain is None or tilted is None:
+    plain, tilted = last["if_random"], last["if_by_class"]
+    if tilted is None:
         return ""
     if labels.get("prior"):
         return (
@@ -147,9 +147,7 @@ def _advice(labels: Mapping[str, Any], last: Mapping[str, Any]) -> str:
         )
     if drawn == "by_class":
         return ""
-    plain, answer = last.get("if_random"), last["answer"]
-    if plain is None:
-        return ""
+    plain, answer = last["if_random"], last["answer"]
     text = ""
     if verdict == "none":
         text = (
