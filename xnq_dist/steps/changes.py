@@ -95,8 +95,8 @@ def find_changes(now: pa.Table, then: pa.Table, level: float) -> dict[str, Float
 
 
 def _numbers(table: pa.Table, name: str) -> Floats:
-    values = table[name].cast(pa.float64()).fill_null(np.nan)
-    return np.asarray(values.to_numpy(), np.float64)
+    """Values of a column; null becomes NaN."""
+    return np.asarray(table[name].cast(pa.float64()).to_numpy())
 
 
 def _errors(table: pa.Table, z: float) -> tuple[Floats, Floats]:

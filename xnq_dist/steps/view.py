@@ -98,7 +98,7 @@ class PrevalenceView:
             return np.ascontiguousarray(values.reshape(-1, width)[:, columns])
 
         def numbers(name: str) -> Floats:
-            return cells(pc.fill_null(table[name], np.nan).to_numpy())
+            return cells(table[name].to_numpy())
 
         def counts(name: str) -> Ints:
             return np.asarray(pc.fill_null(table[name], 0))[::width]

@@ -76,8 +76,7 @@ def node_sums(
         *(count, mean, totals),
     )
     mean[count == 0] = np.nan
-    with np.errstate(invalid="ignore"):
-        mean /= np.maximum(count, 1)[:, None]
+    mean /= np.maximum(count, 1)[:, None]
     if n_classes == 2:
         mean[:, 0] = 1 - mean[:, 1]
     return NodeSums(count, mean, *totals)
