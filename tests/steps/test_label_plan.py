@@ -280,7 +280,7 @@ def test_errors_name_the_faulty_option_or_table(finished, tmp_path):
     assert len(sets[small]) < 10
     for words, *asked in (
         ("there is no community 'x'", 5, ["x"]),
-        (r"has no interval .*or is suppressed", 5, [small]),
+        (r"has no estimate, or is suppressed \(fewer than 10", 5, [small]),
         ("name at most 1000", 5, ["x"] * 1001),
         ("--budget and --worst must be 1 or more", 0),
     ):

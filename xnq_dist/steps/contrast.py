@@ -14,7 +14,6 @@ import pyarrow as pa
 from scipy.special import erfc, ndtri
 
 from xnq_dist.core.arrays import offsets_of
-from xnq_dist.core.errors import SettingsError
 from xnq_dist.quantify.default.auto import Auto, scenario_sums
 from xnq_dist.quantify.interface import Communities, combine
 from xnq_dist.steps.finished import Finished
@@ -56,7 +55,7 @@ def contrast(location: str, first: str, second: str) -> pa.Table:
     run = Finished.open(location)
     nodes, reference = run.tables
     learnt, level = run.learnt, run.settings.intervals.level
-    places = [_place(run, name) for name in (first, second)]
+    places = [run.place(name) for name in (first, second)]
     sets = run.members(np.array(places))
     members = np.concatenate([*sets, *sets])
     sizes = [*map(len, sets), sum(map(len, sets))]
@@ -93,21 +92,3 @@ def contrast(location: str, first: str, second: str) -> pa.Table:
             "pvalue": np.max(pvalues, axis=0),
         }
     )
-
-
-def _place(run: Finished, name: str) -> int:
-    """Place of a community that has an estimate."""
-    place, where = run.place(name), run.directory.uri
-    if run.view.suppressed[place]:
-        least = run.settings.disclosure.min_size
-        raise SettingsError(
-            f"community {name!r} of {where} is suppressed (fewer than {least} "
-            "members): set disclosure.min_size lower and run again, or choose another "
-            "community"
-        )
-    if np.isnan(run.view.prevalence[place, 0]):
-        raise SettingsError(
-            f"community {name!r} of {where} has no estimate to compare: "
-            "see the column note of prevalence.parquet"
-        )
-    return place

@@ -96,12 +96,19 @@ class Finished:
         return PrevalenceView.of(table, labelled=self.settings.labelled)
 
     def place(self, name: str) -> int:
-        """Place of a community in `view`; a `SettingsError` if it is not there."""
+        """Place in `view` of a community; a `SettingsError` if it has no estimate."""
         place = int(pc.index(self.view.names.cast(pa.string()), name).as_py())
         if place < 0:
             raise SettingsError(
                 f"there is no community {name!r} in {self.directory.uri}: see the "
                 "column community of prevalence.parquet"
+            )
+        if np.isnan(self.view.prevalence[place, 0]):
+            least = self.settings.disclosure.min_size
+            raise SettingsError(
+                f"community {name!r} of {self.directory.uri} has no estimate, or is "
+                f"suppressed (fewer than {least} members, disclosure.min_size): see "
+                "the column note of prevalence.parquet, or name another one"
             )
         return place
 

@@ -186,7 +186,6 @@ def _targets(
     for name, place in places.items():
         if not widths[place] > 0:
             raise SettingsError(
-                f"community {name!r} has no interval to narrow, or is suppressed: see "
-                "the column note of prevalence.parquet, or name another one"
+                f"community {name!r} has no interval to narrow: name another one"
             )
     return np.sort([*places.values()])
