@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32, offsets_of
 from xnq_dist.core.random_bits import GAMMA, Purpose, mix, stream
 from xnq_dist.core.settings import Settings
-from xnq_dist.quantify.checks.tails import MIN_VARIANCE, beta_ends
+from xnq_dist.quantify.checks.share_ends import MIN_VARIANCE, beta_ends
 from xnq_dist.quantify.classic.members import usable_members
 from xnq_dist.quantify.classic.sld import guarded_prior
 from xnq_dist.quantify.interface import (
@@ -157,9 +157,11 @@ class Bootstrap:
         shrunk = (sizes * estimate + PSEUDO * prior) / (sizes + PSEUDO)
         rows = nodes.posteriors[block.members].astype(np.float64)
         community = np.repeat(np.arange(len(block)), np.diff(block.offsets))
-        by = guarded_prior(prior)
-        moved = tilted(rows, (estimate / by)[community]) if shifts else rows
-        shifted = tilted(rows, (shrunk / by)[community]) if shifts else rows
+        moved = shifted = rows
+        if shifts:
+            by = guarded_prior(prior)
+            moved = tilted(rows, (estimate / by)[community])
+            shifted = tilted(rows, (shrunk / by)[community])
         at_estimate, at_shrunk, inside = (
             _means(each, block.offsets, np.arange(len(each)))
             for each in (moved, shifted, shifted * (1.0 - shifted))

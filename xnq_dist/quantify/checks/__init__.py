@@ -1,1 +1,1 @@
-"""Checks of estimates: quality, fit, anomalies, changes and coverage."""
+"""Quality and suppression of estimates, and ends of intervals of shares."""

@@ -20,7 +20,7 @@ import numpy as np
 from scipy.special import expit
 
 from xnq_dist.core.arrays import Floats, Floats32
-from xnq_dist.quantify.checks.tails import beta_ends
+from xnq_dist.quantify.checks.share_ends import beta_ends
 from xnq_dist.quantify.classic.sld import Sld, guarded_prior
 from xnq_dist.quantify.default.node_sums import class_codes
 from xnq_dist.quantify.interface import (
