@@ -31,7 +31,7 @@ def tilted_mean(
 
     Computed block by block to limit memory. The prior replaces a row of zeros.
     """
-    total, spread = np.zeros(len(factors)), np.zeros(len(factors))
+    total, spread = np.zeros((2, len(factors)))
     for block in _blocks(posteriors, rows, prior):
         values = tilted(block, factors)
         total += values.sum(axis=0)

@@ -81,6 +81,7 @@ class Selection:
         }
 
 
+@one_blas_thread()
 def judge(rows: ScoredRows, sizes: tuple[int, int]) -> Selection | None:
     """Test for selection by place first, then by class.
 
@@ -100,11 +101,6 @@ def judge(rows: ScoredRows, sizes: tuple[int, int]) -> Selection | None:
         return None
     if len(np.unique(rows.labels[known])) < 2:
         return None
-    with one_blas_thread():
-        return _judge(rows, sizes)
-
-
-def _judge(rows: ScoredRows, sizes: tuple[int, int]) -> Selection:
     plain = plain_terms(rows.folds)
     null = fit_model(rows, plain, None)
     pvalue = _pvalue(rows, plain, null)
