@@ -124,12 +124,8 @@ def find_anomalies(
     # Half a member less, because counts are whole numbers.
     off = np.maximum(np.abs(effect) - 0.5 / size, 0.0)
     third = np.sign(effect) * chance * (1 - 2 * r) / size
-    pvalue = np.full_like(effect, np.nan)
-    known = ~np.isnan(effect)
-    total = np.maximum(chance, se**2) + variance
-    tail = upper_tail(off[known], total[known], third[known])
-    pvalue[known] = np.minimum(2 * tail, 1.0)
-    return reference, pvalue
+    tail = upper_tail(off, np.maximum(chance, se**2) + variance, third)
+    return reference, np.minimum(2 * tail, 1.0)
 
 
 def upper_tail(at: Floats, variance: Floats, third: Floats) -> Floats:
