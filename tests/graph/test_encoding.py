@@ -158,6 +158,13 @@ def test_gaps_in_a_list_are_filled_and_marked_once(tmp_path):
         }
 
 
+def test_the_first_rows_may_lack_a_list(tmp_path):
+    # More rows than a batch.
+    lists = pa.array([None] * 5000 + [[1.0, 2.0]], pa.list_(pa.float64()))
+    found, *_ = read(tmp_path, node_table(5001, features=lists), UNSCALED)
+    assert found["features is missing"].sum() == 5000
+
+
 def test_auto_takes_all_columns_without_another_use(tmp_path):
     nodes = people(role=pa.nulls(N, pa.string()), group=["a"] * N, tags=[["x"]] * N)
     found, _ = read(tmp_path, nodes, "communities=column:group")
@@ -210,7 +217,7 @@ def test_what_is_learnt_from_a_large_table_is_independent_of_its_order():
     numbers = np.where(rng.random(n) < 0.3, np.nan, rng.normal(5, 2, n))
     zips = pa.array([f"{code:05d}" for code in rng.integers(0, 40_000, n)])
     unique = pa.array([f"id {at}" for at in range(n)])
-    named = [("x", "number"), ("zip", "text"), ("name", "text")]
+    named = {"x": "number", "zip": "text", "name": "text"}
     found = []
     for order in (np.arange(n), rng.permutation(n)):
         batches = [

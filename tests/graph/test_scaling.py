@@ -27,7 +27,7 @@ def learn(x, keeps=False, pieces=1, seed=0):
     """The scaling of a matrix whose rows come shuffled, in pieces."""
     order = np.random.default_rng(seed).permutation(len(x))
     batches = ((part, [x[part]]) for part in np.array_split(order, pieces))
-    _, sample = learn_encoding(batches, [("x", "list")], len(x))
+    _, sample = learn_encoding(batches, {"x": "list"}, len(x))
     return learn_scaling(sample, keeps)
 
 

@@ -15,7 +15,7 @@ partitions. Labels are not used.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -28,12 +28,12 @@ from xnq_dist.core.arrays import Bools, Floats, Ints, Words
 from xnq_dist.core.random_bits import mix
 from xnq_dist.graph.feature_types import HASHED, LEVELS
 from xnq_dist.graph.ids import text_hashes, text_of
+from xnq_dist.graph.values import divided
 
 __all__ = ["Source", "encoded", "learn_encoding", "numbers_of"]
 
 log = logging.getLogger(__name__)
 
-DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 SAMPLE_BYTES = 1 << 25
 """Bytes of the sample, as float64."""
 SAMPLE_ROWS = (256, 1 << 16)
@@ -45,11 +45,11 @@ Values: TypeAlias = Any
 
 def numbers_of(array: pa.Array) -> Floats:
     """Numbers, booleans and days since 1970-01-01 as float64; null is NaN."""
-    kind = array.type
-    if pt.is_date64(kind) or pt.is_timestamp(kind):
-        ticks = DAY["ms" if pt.is_date64(kind) else kind.unit]
-        array = pc.divide(array.cast(pa.int64()).cast(pa.float64(), False), ticks)
-    elif pt.is_date32(kind):
+    if pt.is_date64(array.type):
+        array = array.cast(pa.timestamp("ms"))
+    if pt.is_timestamp(array.type):
+        array = divided(array, 86_400)
+    elif pt.is_date32(array.type):
         array = array.cast(pa.int32())
     numbers: Floats = array.cast(pa.float64(), safe=False).to_numpy(False)
     return numbers
@@ -107,7 +107,7 @@ def encoded(sources: Sequence[Source], values: Sequence[Values]) -> Floats:
 
 def learn_encoding(
     batches: Iterable[tuple[Ints, Sequence[Values]]],
-    named: Sequence[tuple[str, str]],
+    named: Mapping[str, str],
     nodes: int,
 ) -> tuple[list[Source], Floats]:
     """Learn the encoding of the sources; also returns what a sample of nodes becomes.
@@ -117,7 +117,7 @@ def learn_encoding(
     batches
         Canonical indices, and the values of each source, of all nodes in any order.
     named
-        Name and kind of each source: a kind of `kind_of`, or ``list``.
+        Kind of each source by name: a kind of `kind_of`, or ``list``.
     nodes
         Number of all nodes.
 
@@ -135,7 +135,7 @@ def learn_encoding(
         hashes.append(found[chosen])
         parts.append([_rows(each, chosen) for each in values])
     sources, sample = [], []
-    for (name, kind), some in zip(named, zip(*parts, strict=True), strict=True):
+    for (name, kind), some in zip(named.items(), zip(*parts, strict=True), strict=True):
         if kind == "text":
             sample.append(pa.concat_arrays(some))
             sources.append(_text(name, sample[-1], nodes))
@@ -150,14 +150,13 @@ def _largest_hash(values: Sequence[Values], nodes: int) -> np.uint64:
     """The largest hash of a node in the sample; the node 0 has the smallest."""
     widths = (HASHED if isinstance(v, pa.Array) else v.shape[1] for v in values)
     width = sum(1 + each for each in widths)
-    minimum, maximum = SAMPLE_ROWS
-    rows = max(minimum, min(maximum, SAMPLE_BYTES // (8 * width)))
+    rows = int(np.clip(SAMPLE_BYTES // (8 * width), *SAMPLE_ROWS))
     return np.uint64(min(int(rows / nodes * 2**64), 2**64 - 1))
 
 
 def _rows(values: Values, chosen: Bools) -> Values:
-    text = isinstance(values, pa.Array)
-    return values.filter(pa.array(chosen)) if text else values[chosen]
+    is_text = isinstance(values, pa.Array)
+    return values.filter(chosen) if is_text else values[chosen]
 
 
 def _numbers(name: str, kind: str, sample: Floats) -> Source:

@@ -8,6 +8,7 @@ Then each block is read, sorted and passed on.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -79,8 +80,6 @@ class FeatureColumns:
         """How columns become complete numbers; empty before `learn`."""
         self.scaling = Scaling.unchanged(1)
         """How these are scaled, after `learn`."""
-        self._width = 0
-        """Length of the lists; 0 before the first one."""
         table.require((setting, name) for name in self.names)
         self._kinds = {name: self._kind_of(name, scores) for name in self.names}
 
@@ -103,13 +102,14 @@ class FeatureColumns:
                     f"column {name!r} of {file} is {kind}, which cannot be used: leave "
                     f"it out of {rule}"
                 )
-            found |= set() if pt.is_null(kind) else {known}
+            if not pt.is_null(kind):
+                found.add(known)
         if "text" in found and len(found) > 1:
             raise InputError(
                 f"feature column {name!r} of {self.table.path} is text in one file and "
                 "not in another: write all files with the same type"
             )
-        return "list" if self.as_list else next(iter(sorted(found)), "number")
+        return "list" if self.as_list else min(found, default="number")
 
     def learn(
         self,
@@ -130,8 +130,8 @@ class FeatureColumns:
         """
         if not self.names:
             return
-        values, kinds = self._values(index, "measure features"), self._kinds.items()
-        self.sources, sample = learn_encoding(values, list(kinds), len(index))
+        values = self._values(index, "measure features")
+        self.sources, sample = learn_encoding(values, self._kinds, len(index))
         self.scaling = Scaling.unchanged(self.n_features)
         if mode != "none":
             self.scaling = learn_scaling(sample, mode == "auto" and self.as_list)
@@ -198,10 +198,16 @@ class FeatureColumns:
             )
         return matrix
 
+    @cached_property
+    def _width(self) -> int:
+        """Length of the first list; 0 if there is none."""
+        batches = self.table.batches(self.names, _BATCH_ROWS)
+        lists = (each for b in batches for each in b.rows.column(0).drop_null())
+        return len(next(lists, ()))
+
     def _from_lists(self, column: pa.Array, batch: Batch) -> Floats:
         present = column.is_valid().to_numpy(zero_copy_only=False)
         lengths = pc.list_value_length(column).fill_null(0).to_numpy()
-        self._width = self._width or int(lengths.max(initial=0))
         odd = present & (lengths != self._width)
         if odd.any() or not self._width:
             row = int(np.argmax(odd))
@@ -210,9 +216,8 @@ class FeatureColumns:
                 f"{batch.row(row)} and {self._width} in another row: all nodes need "
                 "the same number, at least one"
             )
-        matrix = numbers_of(column.flatten()).reshape(-1, self._width)
         filled = np.full((len(column), self._width), np.nan)
-        filled[present] = matrix
+        filled[present] = numbers_of(column.flatten()).reshape(-1, self._width)
         return filled
 
 

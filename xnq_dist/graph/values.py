@@ -10,6 +10,7 @@ from xnq_dist.core.errors import InputError
 
 __all__ = [
     "NULL_WORDS",
+    "divided",
     "is_text",
     "of_one_type",
     "one_form",
@@ -64,9 +65,14 @@ def plain_values(array: pa.Array) -> pa.Array:
         except pa.ArrowInvalid:
             return array.cast(pa.string())
     if pt.is_duration(array.type):
-        seconds = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[array.type.unit]
-        return pc.divide(array.cast(pa.int64()).cast(pa.float64(), False), seconds)
+        return divided(array, 1)
     return array
+
+
+def divided(array: pa.Array, seconds: int) -> pa.Array:
+    """Durations, or times since 1970, in units of some seconds, as float64."""
+    unit = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[array.type.unit]
+    return pc.divide(array.cast(pa.int64()).cast(pa.float64(), False), seconds * unit)
 
 
 def one_form(array: pa.Array) -> pa.Array:
