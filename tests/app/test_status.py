@@ -151,7 +151,7 @@ def test_the_message_for_prefect_has_the_changes_and_the_place_of_the_report(tmp
 
     run = night(0)
     assert results_text(run, None, None).startswith("First results")
-    before = Published(run).pointer()["run_id"]
+    before = Published(run).current_id()
     assert results_text(run, before, None).startswith("Nothing changed")
     night(1)
     where = "http://reports.example/nightly/report.html"

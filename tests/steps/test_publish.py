@@ -1,4 +1,4 @@
-"""Publishing: complete versions, the pointer last, no outdated files."""
+"""Publishing: complete versions, the pointer once all is written, no outdated files."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_anomalies_are_the_same_for_any_values_of_suppressed_communities(
     assert made[0].equals(made[1])
 
 
-@pytest.mark.parametrize("failing", ["", MANIFEST, POINTER])
+@pytest.mark.parametrize("failing", ["", MANIFEST, POINTER, "report.html"])
 def test_the_pointer_is_replaced_after_its_version_is_complete(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
@@ -118,7 +118,7 @@ def test_the_pointer_is_replaced_after_its_version_is_complete(
     publish(run, Settings())
     before = contents(run)
     order: list[str] = []
-    write = Folder.write_bytes
+    write, copy = Folder.write_bytes, Folder.copy
 
     def watched(self: Folder, name: str, data: bytes) -> None:
         order.append(name)
@@ -126,8 +126,14 @@ def test_the_pointer_is_replaced_after_its_version_is_complete(
             raise RunDirectoryError("disk full")
         write(self, name, data)
 
+    def copied(self: Folder, name: str, target: str) -> None:
+        if name.endswith(f"/{failing}"):
+            raise RunDirectoryError("disk full")
+        copy(self, name, target)
+
     with monkeypatch.context() as patched:
         patched.setattr(Folder, "write_bytes", watched)
+        patched.setattr(Folder, "copy", copied)
         if failing:
             with pytest.raises(RunDirectoryError, match="disk full"):
                 publish(run, OTHER)
@@ -145,9 +151,9 @@ def test_publishing_killed_after_the_pointer_is_completed(
     write = Folder.write_bytes
 
     def killed(self: Folder, name: str, data: bytes) -> None:
-        if name == "prevalence.parquet":
-            raise KeyboardInterrupt
         write(self, name, data)
+        if name == POINTER:
+            raise KeyboardInterrupt
 
     def run_ids() -> set[str]:
         table = pq.read_table(f"{run.uri}/prevalence.parquet")

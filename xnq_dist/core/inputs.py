@@ -72,11 +72,8 @@ def graph_inputs(
     if settings.partitioner in ("auto", "stream"):
         # The memory decides between METIS and streaming, and the edges streaming uses.
         relevant["input"]["memory"] = settings.input.memory_bytes
-    read = ("nodes", "features", "edges")
-    return _made_from("graph") | {
-        **{name: dict(tables[name]) for name in read},
-        "settings": relevant,
-    }
+    read = {name: dict(tables[name]) for name in ("nodes", "features", "edges")}
+    return _made_from("graph") | read | {"settings": relevant}
 
 
 def labels_inputs(graph: Manifest, tables: Digests) -> dict[str, Any]:
@@ -187,21 +184,21 @@ def choose_source(memberships: str | None, settings: Settings) -> str:
     SettingsError
         When ``communities = given`` and there is no memberships table.
     """
-    given = memberships is not None
-    if settings.communities == "auto":
+    given, source = memberships is not None, settings.communities
+    if source == "auto":
         return "given" if given else "leiden"
-    if settings.communities == "given" and not given:
+    if source == "given" and not given:
         raise SettingsError(
             "communities = given needs a memberships table: name one with "
             "--memberships, or set communities = leiden"
         )
-    if settings.communities != "given" and given:
+    if source != "given" and given:
         log.warning(
             "the memberships table is not used with communities = %s: set communities "
             "= given to use it",
-            settings.communities,
+            source,
         )
-    return settings.communities
+    return source
 
 
 def published_inputs(

@@ -167,7 +167,7 @@ def tasks_on(client: Client, folder: Path, memory: int) -> WorkerTasks:
     memory
         Maximum bytes for the buffers of a worker's tasks.
     """
-    threads = workers(client)
+    threads = workers(client).values()
     share = min(memory, smallest_memory(client) // SHARE)
-    each = share // max(threads.values(), default=1)
-    return WorkerTasks(folder, max(1, sum(threads.values())), each, client)
+    each = share // max(threads, default=1)
+    return WorkerTasks(folder, max(1, sum(threads)), each, client)

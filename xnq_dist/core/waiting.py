@@ -77,9 +77,9 @@ def worker_records(client: Client) -> dict[str, Any]:
     try:
         if client.scheduler is None:
             raise ConnectionError("the client is closed")
-        limit = TIMEOUT.get()
-        asked = client.scheduler.identity
-        identity = client.sync(asked, callback_timeout=limit, n_workers=-1)
+        identity = client.sync(
+            client.scheduler.identity, callback_timeout=TIMEOUT.get(), n_workers=-1
+        )
     except OSError as error:
         raise _scheduler_lost(error) from error
     records = dict(sorted(identity["workers"].items()))
@@ -95,8 +95,8 @@ def workers(client: Client) -> dict[str, int]:
     InfrastructureError
         When the scheduler is gone.
     """
-    records = worker_records(client)
-    return {address: int(record["nthreads"]) for address, record in records.items()}
+    records = worker_records(client).items()
+    return {address: int(record["nthreads"]) for address, record in records}
 
 
 class Heartbeats:

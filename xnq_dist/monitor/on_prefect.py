@@ -87,7 +87,7 @@ def state_of(
     try:
         warn_of_credentials(**(_flow_run().parameters or {}))
         check_starts()
-        before = Published(run).pointer().get("run_id")
+        before = Published(run).current_id()
         with attached(_LogLines(run_id)):
             chosen = settings()
             with recorded(out, run_id=run_id), log_lines(), limited(timeout):

@@ -28,7 +28,6 @@ from tests.object_store import Key, ObjectStore, serving
 from tests.report.fake_run import prevalence_table, write_fake_run
 from xnq_dist import pipeline
 from xnq_dist.core.errors import InputError
-from xnq_dist.core.leftovers import sweep_run
 from xnq_dist.core.store import (
     POINTER,
     Folder,
@@ -311,9 +310,6 @@ def test_interrupted_write_keeps_the_previous_object(store, place):
     with pytest.raises(TypeError):
         folder.write_bytes(POINTER, object())  # between opening and writing
     assert store.get(f"{place}/{POINTER}") == b"whole"
-    left = [name for name in store.names(f"{place}/") if name.endswith(".tmp")]
-    assert len(left) == 1
-    sweep_run(folder)
     assert store.names(f"{place}/") == [POINTER]
 
 

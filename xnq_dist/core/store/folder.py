@@ -138,7 +138,7 @@ class Folder:
             self.filesystem.delete_dir(self.path())
 
     def copy(self, name: str, target: str) -> None:
-        """Copy a file, as an object store does: the copy is visible once complete."""
+        """Copy a file; on an object store the copy is visible once complete."""
         self.filesystem.copy_file(self.path(name), self.path(target))
 
     def read_bytes(self, name: str) -> bytes:
@@ -148,23 +148,38 @@ class Folder:
 
     def write_bytes(self, name: str, data: bytes) -> None:
         """Write a complete file atomically: readers never see a part of it."""
-        # Object stores need this too: a stream that is closed by an interrupt leaves an
-        # incomplete object.
-        aside = f"{name}.{uuid.uuid4().hex[:8]}.tmp"
         try:
-            with self.filesystem.open_output_stream(self.path(aside)) as stream:
+            with (
+                self.replacing([name]) as aside,
+                self.filesystem.open_output_stream(self.path(aside[name])) as stream,
+            ):
                 stream.write(data)
-            if self.is_local:
-                self.filesystem.move(self.path(aside), self.path(name))
-            else:
-                self.copy(aside, name)
-                self.filesystem.delete_file(self.path(aside))
         except (OSError, NotImplementedError) as error:
-            with suppress(OSError):
-                self.filesystem.delete_file(self.path(aside))
             raise RunDirectoryError(
                 f"{self.uri_of(name)} cannot be written ({reason(error)})"
             ) from error
+
+    @contextmanager
+    def replacing(self, names: Iterable[str]) -> Iterator[dict[str, str]]:
+        """Where to write new files, by the names that they get after the block.
+
+        Readers see the file before or the new one, complete; after an error in the
+        block, those before.
+        """
+        # Object stores need this too: a stream that is closed by an interrupt leaves an
+        # incomplete object.
+        aside = {name: f"{name}.{uuid.uuid4().hex[:8]}.tmp" for name in names}
+        try:
+            yield aside
+            for name, new in aside.items():
+                if self.is_local:
+                    self.filesystem.move(self.path(new), self.path(name))
+                else:
+                    self.copy(new, name)
+        finally:
+            for new in aside.values():
+                with suppress(OSError):
+                    self.filesystem.delete_file(self.path(new))
 
     def sync(self, names: Iterable[str]) -> None:
         """Wait until files and their names are on the disk; no effect on stores."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -106,28 +105,28 @@ class Published:
         """The complete version with this run id; None if there is none."""
         stage = self.stage(run_id)
         manifest = stage.manifest()
-        return None if manifest is None else Version(stage, manifest)
+        return Version(stage, manifest) if manifest else None
 
     def versions(self) -> list[Version]:
         """All complete versions, in order of publication."""
-        names = self._run.child(VERSIONS).names()
-        found = [version for name in names if (version := self.version(name))]
-        return sorted(found, key=lambda each: (each.number, each.run_id))
+        found = map(self.version, self._run.child(VERSIONS).names())
+        return sorted(filter(None, found), key=lambda each: (each.number, each.run_id))
 
-    def pointer(self) -> dict[str, Any]:
-        """The content of `POINTER`; empty if it is missing or damaged."""
+    def current_id(self) -> str:
+        """The run id that `POINTER` names; empty if it is missing or damaged."""
         try:
-            return self._run.read_record(POINTER) or {}
+            pointer = self._run.read_record(POINTER)
         except DamagedError:
-            return {}
+            pointer = None
+        return str(pointer.get("run_id")) if pointer else ""
 
     def current(self) -> Version | None:
         """The version that the pointer names; None if there is none."""
-        return self.version(str(self.pointer().get("run_id")))
+        return self.version(self.current_id())
 
     def history(self) -> list[Version]:
         """Complete versions, the current one first, then the newest."""
-        newest_first, current = self.versions()[::-1], self.pointer().get("run_id")
+        newest_first, current = self.versions()[::-1], self.current_id()
         # Publishing again what an earlier version has makes that one current.
         return sorted(newest_first, key=lambda each: each.run_id != current)
 
@@ -139,22 +138,21 @@ class Published:
             "run_id": version.run_id,
             "version": f"{VERSIONS}/{version.run_id}",
             "created": version.manifest.created,
-            "tables": {
-                record.name: record.checksum for record in version.tables().values()
-            },
         }
-        self._run.write_record(POINTER, pointer)
-        for record in version.manifest.files:
-            # A copy: damage to one of the two leaves the other.
-            data = version.stage.read_bytes(record.name)
-            self._run.write_bytes(record.name, data)
+        with self._run.replacing(r.name for r in version.manifest.files) as copies:
+            # Copies: damage to one of the two leaves the other. All are on the disk
+            # before the pointer changes: on a full disk the results before stay.
+            for name, copy in copies.items():
+                self._run.copy(f"{pointer['version']}/{name}", copy)
+            self._run.sync(copies.values())
+            self._run.write_record(POINTER, pointer)
         for name in self._outdated(version):
             self._run.delete(name)
 
     def is_placed(self, version: Version) -> bool:
         """Whether it is the current one, with its files alone at the fixed paths."""
         return (
-            self.pointer().get("run_id") == version.run_id
+            self.current_id() == version.run_id
             and not self._outdated(version)
             and not any(Stage(self._run.location).damaged(version.manifest.files))
         )
@@ -162,12 +160,12 @@ class Published:
     def _outdated(self, version: Version) -> set[str]:
         """Files at fixed paths that this version does not have."""
         named = {record.name for record in version.manifest.files}
-        return {name for name in self._run.names() if name in TABLES} - named
+        return {*self._run.names()} & {*TABLES} - named
 
     def trim(self, keep: int) -> None:
         """Remove the oldest versions; the current one and the one before it stay."""
-        old = {version.run_id for version in self.versions()[:-keep]}
-        old -= {version.run_id for version in self.history()[:2]}
+        last = self.history()[:2]
+        old = [each.run_id for each in self.versions()[:-keep] if each not in last]
         for name in self._run.child(VERSIONS).names():
             folder = self.stage(name)
             if name in old or not folder.exists(MANIFEST):  # of a killed run
@@ -199,17 +197,15 @@ def read_published(location: str | Path) -> Version:
     >>> results.read("prevalence")  # doctest: +SKIP
     """
     run = RunDirectory(location)
-    published = Published(run)
     pointer = run.read_record(POINTER)
-    if pointer is None:
+    if not pointer:
         raise RunDirectoryError(
             f"{run.uri} has no published results: complete it with xnq-dist run"
         )
-    run_id = str(pointer.get("run_id"))
-    stage = published.stage(run_id)
+    stage = Published(run).stage(str(pointer.get("run_id")))
     manifest = stage.intact()
-    if manifest is None:
-        raise DamagedError(run.uri, POINTER, f"names {run_id}, which does not exist")
+    if not manifest:
+        raise DamagedError(run.uri, POINTER, f"names {stage.name}, which is missing")
     version = Version(stage, manifest)
     for error in stage.damaged(version.tables().values()):
         raise error

@@ -64,8 +64,8 @@ def verify(location: str | Path) -> list[DamagedError]:
     require_run(run)
     published = Published(run)
     faults = [fault for stage in run.stages() for fault in stage.damages()]
-    named = published.pointer().get("version")
-    if named and published.current() is None:
+    named = published.current_id()
+    if named and not published.current():
         what = f"names {named}, which is not complete"
         faults.append(DamagedError(run.uri, POINTER, what))
     return [*faults, *_damaged_records(run)]
@@ -90,7 +90,7 @@ def delete_damage(run: RunDirectory, thorough: bool = False) -> int:
         Read every byte; else check manifests, sizes of files, and the currently
         published results.
     """
-    current = Published(run).pointer().get("run_id")
+    current = Published(run).current_id()
     deleted = []
     for fault in _damaged_records(run):
         run.delete(fault.file)
