@@ -55,6 +55,14 @@ def test_frames_give_the_tables_they_hold(turned):
     assert tables.implied == {}
 
 
+def test_text_of_polars_is_filtered_and_taken():
+    frame = pl.from_arrow(NODES)
+    tables = made(frame, sparse.csr_array(np.eye(4)), pl.DataFrame({"community": IDS}))
+    assert pa.types.is_large_string(tables.memberships.schema.field(0).type)
+    assert tables.nodes.filter(tables.nodes["label"].is_valid()).num_rows == 3
+    assert tables.edges["src"].to_pylist() == IDS.to_pylist()
+
+
 @pytest.mark.parametrize("kind", [pl.Categorical, pl.Enum(["a", "b"])], ids=str)
 def test_categories_of_polars_are_text(kind, tmp_path):
     frame = pl.from_arrow(NODES)

@@ -99,8 +99,7 @@ def estimate_prevalence(
     >>> result.to_pandas()  # doctest: +SKIP
     """
     columns = settings_of(settings).columns
-    of_nodes = labels, features, columns, scores
-    tables = tables_of(nodes, edges, memberships, *of_nodes)
+    tables = tables_of(nodes, edges, memberships, labels, features, columns, scores)
     return run_tables(tables, settings, out, progress, overwrite)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyarrow.types as pt
 from scipy import sparse
 
 from xnq_dist.core.errors import InputError
@@ -144,7 +145,7 @@ def members_of(
     values = plain(memberships)
     if isinstance(memberships, Mapping):
         keys, values = [*memberships], memberships.values()
-    groups = [plain(group) for group in values]
+    groups = list(map(plain, values))
     if keys is None and all(map(_is_value, groups)):
         if hasattr(memberships, "reindex"):
             groups = _by_node(memberships, graph, ids, "memberships").tolist()
@@ -159,7 +160,7 @@ def members_of(
                 f"memberships has {group!r} for community {key!r}: give a list of node "
                 f"ids; a setting of this section is written memberships__{key}"
             )
-    rows = pa.array(np.repeat(range(len(keys)), [len(group) for group in groups]))
+    rows = pa.array(np.repeat(range(len(keys)), list(map(len, groups))))
     nodes = _array([node for group in groups for node in group], "memberships")
     names = _array(keys, "memberships").take(rows)
     return keys, pa.table({columns.community: names, columns.member: nodes})
@@ -299,20 +300,21 @@ def _table(value: Any, what: str, forms: str) -> pa.Table | str:
         value = value.reset_index()  # pandas leaves a range out of the stream
     try:
         table = pa.table(value)
-        fields = [each.with_type(_kept(each.type)) for each in table.schema]
-        return table.cast(pa.schema(fields))
+        return table.cast(pa.schema(map(_kept, table.schema)))
     except (pa.ArrowException, TypeError, ValueError) as error:
-        reason = " ".join(str(part) for part in error.args)
+        reason = " ".join(map(str, error.args))
         raise InputError(
             f"{what} has a column that Arrow cannot hold ({reason}): give each column "
             "values of one type, or leave that column out"
         ) from error
 
 
-def _kept(kind: pa.DataType) -> pa.DataType:
-    """The type, of text instead of views for categories: Parquet has none of views."""
-    views = pa.types.is_dictionary(kind) and pa.types.is_string_view(kind.value_type)
-    return pa.dictionary(pa.int32(), pa.string()) if views else kind
+def _kept(field: pa.Field) -> pa.Field:
+    """The column, of text instead of views: Arrow does not filter these."""
+    kind = field.type
+    if pt.is_dictionary(kind) and pt.is_string_view(kind.value_type):
+        return field.with_type(pa.dictionary(pa.int32(), pa.string()))
+    return field.with_type(pa.large_string()) if pt.is_string_view(kind) else field
 
 
 def _by_node(values: Any, nodes: Any, ids: pa.Array | None, what: str) -> Any:
