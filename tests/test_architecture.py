@@ -87,9 +87,9 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 206_405,
+    "all": 206_490,
     "core": 26_113,
-    "graph": 39_583,
+    "graph": 39_758,
     "reservoir": 18_674,
     "groups": 2_497,
     "plan and needs": 6_039,
@@ -99,8 +99,8 @@ BUDGETS = {
     "quantify and selection": 30_385,
     "steps": 9_527,
     "report": 5_709,
-    "api": 5_039,
-    "monitor": 3_271,
+    "api": 4_954,
+    "monitor": 3_266,
     "evaluation": 25_881,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""

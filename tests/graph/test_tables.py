@@ -233,3 +233,15 @@ def test_whole_decimals_are_integers_and_durations_seconds():
 def test_a_word_has_one_form_however_it_was_typed():
     typed = pa.array(["caf\u00e9", "cafe\u0301", "caf\u00e9\u200b", "tea", None])
     assert one_form(typed).to_pylist() == [*["caf\u00e9"] * 3, "tea", None]
+
+
+def test_string_views_of_a_parquet_file_are_text(tmp_path):
+    """As of a Polars frame that pyarrow writes; Arrow does not filter views."""
+    views = pa.array(["a", None, "b"], pa.string_view())
+    pq.write_table(
+        pa.table({"node_id": [1, 2, 3], "label": views}), tmp_path / "n.parquet"
+    )
+    table = open_table(str(tmp_path / "n.parquet"), "node table")
+    (batch,) = table.batches(["label"])
+    known = batch.column("label").filter(pa.array([True, False, True]))
+    assert known.to_pylist() == ["a", "b"]

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pyarrow.types as pt
 from scipy import sparse
 
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.settings import ColumnSettings
 from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.values import without_views
 
 __all__ = ["Tables", "is_matrix", "members_of", "plain", "tables_of", "written"]
 
@@ -300,21 +300,13 @@ def _table(value: Any, what: str, forms: str) -> pa.Table | str:
         value = value.reset_index()  # pandas leaves a range out of the stream
     try:
         table = pa.table(value)
-        return table.cast(pa.schema(map(_kept, table.schema)))
+        return table.cast(without_views(table.schema))
     except (pa.ArrowException, TypeError, ValueError) as error:
         reason = " ".join(map(str, error.args))
         raise InputError(
             f"{what} has a column that Arrow cannot hold ({reason}): give each column "
             "values of one type, or leave that column out"
         ) from error
-
-
-def _kept(field: pa.Field) -> pa.Field:
-    """The column, of text instead of views: Arrow does not filter these."""
-    kind = field.type
-    if pt.is_dictionary(kind) and pt.is_string_view(kind.value_type):
-        return field.with_type(pa.dictionary(pa.int32(), pa.string()))
-    return field.with_type(pa.large_string()) if pt.is_string_view(kind) else field
 
 
 def _by_node(values: Any, nodes: Any, ids: pa.Array | None, what: str) -> Any:

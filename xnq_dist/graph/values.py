@@ -18,6 +18,7 @@ __all__ = [
     "plain_values",
     "quoted",
     "show",
+    "without_views",
 ]
 
 NULL_WORDS = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "?")
@@ -31,6 +32,18 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(
         pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind)
     )
+
+
+def without_views(schema: pa.Schema) -> pa.Schema:
+    """The schema with text in place of string views, which Arrow does not filter."""
+    return pa.schema(map(_kept, schema))
+
+
+def _kept(field: pa.Field) -> pa.Field:
+    kind = field.type
+    if pt.is_dictionary(kind) and pt.is_string_view(kind.value_type):
+        return field.with_type(pa.dictionary(pa.int32(), pa.string()))
+    return field.with_type(pa.large_string()) if pt.is_string_view(kind) else field
 
 
 def of_one_type(ids: list[pa.Array]) -> pa.ChunkedArray:

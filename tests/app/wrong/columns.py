@@ -140,7 +140,7 @@ def weights_and_features_cases() -> Iterable[Case]:
     )
     yield Case(
         "feature-equals-the-id",
-        edit(NODES, number=list(range(60))),
+        edit(NODES, number=pa.array(range(60), pa.int32())),
         ("'number'", "equals the node id"),
         arguments=sets("columns.features=[age,number]"),
         right=edit(NODES, number=list(range(1, 61))),

@@ -23,7 +23,7 @@ def settings_cases() -> Iterable[Case]:
         (
             "prior-class",
             "labels.prior={Bot: .4, human: .6}",
-            ("labels.prior", "'Bot'", "bot, human"),
+            ("labels.prior", "classes Bot, human", "bot, human"),
             "labels.prior={bot: .4, human: .6}",
         ),
         (

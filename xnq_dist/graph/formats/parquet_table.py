@@ -10,6 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from xnq_dist.graph.values import without_views
+
 __all__ = ["PARQUET_ENDINGS", "ParquetFile"]
 
 PARQUET_ENDINGS = (".parquet", ".pq")
@@ -38,7 +40,7 @@ class ParquetFile:
     def schema(self) -> pa.Schema:
         """Names and types of the columns."""
         with self._opened() as parquet:
-            return parquet.schema_arrow
+            return without_views(parquet.schema_arrow)
 
     def group_rows(self) -> list[int]:
         """Number of rows of each row group."""
@@ -66,4 +68,5 @@ class ParquetFile:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the columns, of some row groups or all, at most `rows` at a time."""
         with self._opened() as parquet:
-            yield from parquet.iter_batches(rows, groups, columns)
+            for batch in parquet.iter_batches(rows, groups, columns):
+                yield batch.cast(without_views(batch.schema))

@@ -49,7 +49,7 @@ class NodeObserver:
         ids, labels = self._read.add(batch), batch.column(self._label)
         if is_text(labels.type):
             self._words |= {*NULL_WORDS} & {*pc.unique(labels).to_pylist()}
-        self._same = {name for name in self._same if batch.column(name).equals(ids)}
+        self._same = {name for name in self._same if _equal(batch.column(name), ids)}
         codes = self._read.codes[-1]
         known = codes >= 0
         for name, finder in self._copies.items():
@@ -77,6 +77,12 @@ class NodeObserver:
             "n_classes": len(classes),
             "labelled": sum(rows for _, rows, *_ in classes),
         }
+
+
+def _equal(values: pa.Array, ids: pa.Array) -> bool:
+    """Whether two columns hold the same values, in any width of integers or text."""
+    (kind, _, words), (of_ids, _, due) = words_of(values), words_of(ids)
+    return kind == of_ids and np.array_equal(words, due)
 
 
 class CopyFinder:
