@@ -87,7 +87,7 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 206_490,
+    "all": 206_513,
     "core": 26_113,
     "graph": 39_758,
     "reservoir": 18_674,
@@ -99,7 +99,7 @@ BUDGETS = {
     "quantify and selection": 30_385,
     "steps": 9_527,
     "report": 5_709,
-    "api": 4_954,
+    "api": 4_977,
     "monitor": 3_266,
     "evaluation": 25_881,
 }

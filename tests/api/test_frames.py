@@ -185,10 +185,11 @@ MEMBERS = [("p", "a"), ("p", "b"), ("q", "b"), ("q", "d")]
     [
         {"p": ["a", "b"], "q": ["b", "d"]},
         {"p": {"a": 1, "b": 1}, "q": pd.Series(["b", "d"])},
+        pd.Series({"p": ["a", "b"], "q": ["b", "d"]}),
         pd.DataFrame(MEMBERS, columns=["community", "node_id"]),
         pl.DataFrame(MEMBERS, schema=["community", "node_id"], orient="row"),
     ],
-    ids=["lists", "dict and series", "pandas", "polars"],
+    ids=["lists", "dict and series", "series", "pandas", "polars"],
 )
 def test_memberships_with_names_are_one_table(form):
     _, table = members_of(form, IDS, COLUMNS)

@@ -153,7 +153,9 @@ def members_of(
         of_node = _array(groups, "memberships")
         table = pa.table({columns.community: of_node, columns.member: ids})
         return None, table.filter(of_node.is_valid())
-    keys = [*range(len(groups))] if keys is None else keys
+    if keys is None:
+        index = getattr(memberships, "index", None)  # of a list, a method
+        keys = [*range(len(groups))] if index is None or callable(index) else [*index]
     for key, group in zip(keys, groups, strict=True):
         if _is_value(group):
             raise InputError(
