@@ -23,7 +23,7 @@ from xnq_dist.core.leftovers import owned_name, sweep_run
 from xnq_dist.core.store import Manifest, RunDirectory
 from xnq_dist.graph import edge_tasks
 from xnq_dist.plan import GraphSize, Plan, ingest
-from xnq_dist.plan.of_tables import estimate_counts, make_plan
+from xnq_dist.plan.of_tables import estimate, estimate_counts
 
 __all__ = ["made_once", "run"]
 
@@ -62,7 +62,7 @@ def test_a_run_has_the_same_results(
     jobs.run_all(small_graph.sources, str(tmp_path / "workers"), settings)
     plan = Plan.read(RunDirectory(tmp_path / "workers"))
     assert plan is not None
-    assert plan.planned.ingest_workers == 2
+    assert plan.ingest_workers == 2
     # One cluster reads the edges and does the later stages.
     assert len(opened) == 1
     alone, found = graph_of(Path(run.uri)), graph_of(tmp_path / "workers")
@@ -131,7 +131,7 @@ def test_a_table_that_workers_cannot_read_is_read_in_one_process(
 
 
 def test_a_small_graph_is_read_in_one_process(small_graph: SmallGraph) -> None:
-    assert make_plan(small_graph.sources, small_settings()).planned.ingest_workers == 0
+    assert estimate(small_graph.sources, small_settings()).ingest_workers == 0
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ from xnq_dist.core.errors import RunDirectoryError, StageError
 from xnq_dist.core.store import Published, RunDirectory
 from xnq_dist.due import summary
 from xnq_dist.graph.tables import Sources
-from xnq_dist.plan.of_tables import make_plan
 
 
 def whole_line(out, sources: Sources, settings, client) -> RunDirectory:
@@ -252,5 +251,5 @@ def test_a_complete_run_is_accepted_on_a_full_disk(
 def test_workers_leave_the_client_what_ingest_takes(small_graph, monkeypatch):
     free = 10 * 2**30
     monkeypatch.setattr(cluster, "free_memory", lambda: free)
-    planned = make_plan(small_graph.sources, small_settings()).planned
+    planned = pipeline.estimate(small_graph.sources, small_settings())
     assert planned.worker_limit == int(0.9 * (free - planned.client_memory)) // 2

@@ -212,7 +212,7 @@ def run_all(
         if _on_workers(due):
             plan = pipeline.plan_run(run, sources, settings)
             if "graph" in due:
-                expect(plan.planned.seconds)
+                expect(plan.seconds)
         sized = settings if plan is None else plan.resolved(settings)
         with Workers(sized, settings.cluster.timeout) as workers:
             job = partial(Job, run, sources, settings, workers, plan)

@@ -44,14 +44,13 @@ from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.tables import Sources, absolute
 from xnq_dist.input_checks import check_inputs, check_request, check_sources
 from xnq_dist.plan import (
-    Figures,
     Plan,
     check_client_fits,
     check_fits,
     check_scratch_fits,
 )
 from xnq_dist.plan.at_stage import settled
-from xnq_dist.plan.of_tables import estimate, estimate_counts, make_plan
+from xnq_dist.plan.of_tables import estimate, estimate_counts
 from xnq_dist.reservoir.needs import EMBEDDER
 
 if TYPE_CHECKING:
@@ -144,8 +143,8 @@ def plan_run(run: RunDirectory, sources: Sources, settings: Settings) -> Plan:
     before = run.stage("graph").manifest()
     # A change in the number of workers alone must not partition the graph again.
     partitions = None if before is None else int(before.facts["partitions"])
-    plan = make_plan(sources, settings, partitions=partitions)
-    if plan.planned.kind == "local":
+    plan = estimate(sources, settings, partitions=partitions)
+    if plan.kind == "local":
         CLUSTERS.module_of("local").check_program()
     return plan
 
@@ -185,31 +184,30 @@ def prepare(
     _claim(run, sources, settings, tables["nodes"])
     plan = plan or plan_run(run, sources, settings)
     plan.write(run)
-    planned = plan.planned
-    _check_planned(run, planned, settings)
+    _check_planned(run, plan, settings)
     workers: Callable[[], AbstractContextManager[Tasks | None]] = nullcontext
-    if planned.ingest_workers and connect is not None:
-        workers = partial(_tasks, run, plan.placed(settings), planned, connect)
+    if plan.ingest_workers and connect is not None:
+        workers = partial(_tasks, run, plan.placed(settings), plan, connect)
     return stage.prepare(
-        run, sources, settings, planned.partitions, progress, tables, workers
+        run, sources, settings, plan.partitions, progress, tables, workers
     )
 
 
-def _check_planned(run: RunDirectory, planned: Figures, settings: Settings) -> None:
+def _check_planned(run: RunDirectory, plan: Plan, settings: Settings) -> None:
     """Refuse a plan that does not fit, as far as its stages are due."""
     if run.stage("graph").manifest() is None:
-        check_client_fits(planned)
-        check_scratch_fits(planned, settings.scratch)
+        check_client_fits(plan)
+        check_scratch_fits(plan, settings.scratch)
     due = run.stage("quantify").manifest() is None
-    if due and planned.worker_limit < EMBEDDER:  # no worker could start
-        check_fits(planned)
+    if due and plan.worker_limit < EMBEDDER:  # no worker could start
+        check_fits(plan)
 
 
 @contextmanager
 def _tasks(
     run: RunDirectory,
     settings: Settings,
-    planned: Figures,
+    plan: Plan,
     connect: Callable[[], AbstractContextManager[Client]],
 ) -> Iterator[Tasks | None]:
     """Tasks on the workers, and a folder that they share; None if there is none."""
@@ -224,7 +222,7 @@ def _tasks(
             yield None
             return
         where = run.path()
-    check_scratch_fits(planned, where)
+    check_scratch_fits(plan, where)
     with scratch_folder(where) as folder, connect() as client:
         yield tasks_on(client, folder, settings.input.memory_bytes)
 

@@ -16,7 +16,6 @@ from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import DoesNotFitError, SettingsError
 from xnq_dist.core.store import PLAN, RunDirectory, verify
 from xnq_dist.plan import GraphSize, Plan
-from xnq_dist.plan.of_tables import make_plan
 
 FREE = 8 * 2**30
 
@@ -62,7 +61,7 @@ def test_a_run_plans_once_and_records_it(tmp_path, small_graph, asked):
     assert len(asked) == 1
     run = RunDirectory(out)
     plan = Plan.read(run)
-    assert plan.planned == make_plan(small_graph.sources, settings).planned
+    assert plan == pipeline.estimate(small_graph.sources, settings)
     before = run.read_bytes(PLAN)
     asked.clear()
     assert jobs.run_all(small_graph.sources, out, settings)["stages"] == {}
@@ -93,8 +92,7 @@ def test_every_stage_obeys_the_plan(tmp_path, small_graph, client, monkeypatch, 
                 with pytest.raises(DoesNotFitError, match=needs):
                     stage()
             stage()
-        less = replace(Plan.read(run).planned, worker_memory=2**20)
-        Plan(less).write(run)
+        replace(Plan.read(run), worker_memory=2**20).write(run)
         run.remove("embeddings")
         pipeline.embed(run, settings, client)
         assert "more than the planned 1.0 MiB" in caplog.text
@@ -102,12 +100,12 @@ def test_every_stage_obeys_the_plan(tmp_path, small_graph, client, monkeypatch, 
 
 def test_numbers_of_a_plan_stand_where_settings_say_auto(small_graph, asked):
     settings = small_settings()
-    plan = make_plan(small_graph.sources, settings)
+    plan = pipeline.estimate(small_graph.sources, settings)
     resolved = plan.resolved(settings)
-    assert resolved.partitions == plan.planned.partitions == 2
+    assert resolved.partitions == plan.partitions == 2
     found = local.size(resolved.cluster)
     assert (found.count, found.threads) == (2, 1)
-    assert found.memory == plan.planned.worker_limit
+    assert found.memory == plan.worker_limit
     assert len(asked) == 1
 
 
@@ -127,11 +125,11 @@ def test_one_process_does_what_fits_and_workers_do_the_rest(
 ):
     monkeypatch.setattr(cluster, "free_memory", lambda: free)
     settings = small_settings(*overrides)
-    plan = make_plan(small_graph.sources, settings)
-    assert plan.planned.kind == kind
+    plan = pipeline.estimate(small_graph.sources, settings)
+    assert plan.kind == kind
     assert plan.resolved(settings).cluster.kind == kind
     assert plan.placed(settings).cluster.kind == kind
-    alone = (plan.planned.workers, plan.planned.partitions) == (1, 1)
+    alone = (plan.workers, plan.partitions) == (1, 1)
     assert alone == (kind == "auto")
 
 

@@ -14,10 +14,9 @@ from xnq_dist.plan.checks import (
     check_fits,
     check_scratch_fits,
 )
-from xnq_dist.plan.figures import Figures, Plan
+from xnq_dist.plan.figures import Plan
 
 __all__ = [
-    "Figures",
     "GraphSize",
     "Plan",
     "Workers",

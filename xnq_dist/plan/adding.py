@@ -1,4 +1,4 @@
-"""Adds up the figures of a run from the needs of its stages."""
+"""Adds up the plan of a run from the needs of its stages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from xnq_dist.core.need import GraphSize, Need, RunSize, Workers
 from xnq_dist.core.settings import Settings
 from xnq_dist.graph import needs as graph
 from xnq_dist.groups import needs as groups
-from xnq_dist.plan.figures import Figures
+from xnq_dist.plan.figures import Plan
 from xnq_dist.plan.seconds import expected_seconds
 from xnq_dist.quantify import needs as quantify
 from xnq_dist.readout import needs as readout
@@ -33,7 +33,7 @@ def add_up(
     partitions: int,
     workers: Workers,
     detects: bool = False,
-) -> Figures:
+) -> Plan:
     """Add up memory, disk and time of a run.
 
     Parameters
@@ -53,7 +53,7 @@ def add_up(
     steps = reservoir.supersteps_of(size, settings)
     moved = steps.moves.moved * steps.units * steps.wire
     run_disk = _disk(needs.values())
-    return Figures(
+    return Plan(
         nodes=size.nodes,
         edges=size.edges,
         partitions=partitions,

@@ -45,16 +45,16 @@ def settled(
     workers = cluster.workers_of(client, settings)
     labels, plan = run.stage("labels").manifest(), Plan.read(run)
     size = size_of(graph, run.stage("graph"), labels)
-    size = replace(size, memberships=plan.planned.memberships if plan else None)
-    detects = plan is not None and plan.planned.detects
+    size = replace(size, memberships=plan.memberships if plan else None)
+    detects = plan is not None and plan.detects
     met = add_up(size, settings, graph.facts["partitions"], workers, detects)
     if plan is not None:
-        met = replace(met, kind=plan.planned.kind)
-        if met.worker_memory > plan.planned.worker_memory:
+        met = replace(met, kind=plan.kind)
+        if met.worker_memory > plan.worker_memory:
             log.warning(
                 "a worker needs %s, more than the planned %s",
                 human(met.worker_memory),
-                human(plan.planned.worker_memory),
+                human(plan.worker_memory),
             )
     if stage in REMAINING:
         check_fits(met.of(*REMAINING[stage]))

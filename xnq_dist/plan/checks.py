@@ -8,12 +8,12 @@ from pathlib import Path
 
 from xnq_dist.core.errors import DoesNotFitError
 from xnq_dist.core.sizes import human
-from xnq_dist.plan.figures import Figures
+from xnq_dist.plan.figures import Plan
 
 __all__ = ["check_client_fits", "check_fits", "check_scratch_fits"]
 
 
-def check_client_fits(plan: Figures) -> None:
+def check_client_fits(plan: Plan) -> None:
     """Check that reading, partitioning and community detection fit in memory.
 
     Raises
@@ -30,7 +30,7 @@ def check_client_fits(plan: Figures) -> None:
         )
 
 
-def check_fits(plan: Figures, out: str | None = None, used: int = 0) -> None:
+def check_fits(plan: Plan, out: str | None = None, used: int = 0) -> None:
     """Check that a run fits in the memory of workers and GPUs, and on the disk.
 
     Parameters
@@ -77,7 +77,7 @@ def check_fits(plan: Figures, out: str | None = None, used: int = 0) -> None:
         )
 
 
-def check_scratch_fits(plan: Figures, scratch: str | None) -> None:
+def check_scratch_fits(plan: Plan, scratch: str | None) -> None:
     """Check that temporary files fit on their disk.
 
     Parameters

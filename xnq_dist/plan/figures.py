@@ -1,4 +1,4 @@
-"""The figures of a plan, and the plan of a run."""
+"""The plan of a run: its figures, and the settings that follow from them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xnq_dist.core.sizes import human
 from xnq_dist.core.store import PLAN, Folder
 from xnq_dist.plan.seconds import MEASURED_EDGES
 
-__all__ = ["Figures", "Plan"]
+__all__ = ["Plan"]
 
 EXTRAPOLATED = 10
 """Times are marked as extrapolated for graphs with more than this many times the edges
@@ -20,8 +20,8 @@ that were measured."""
 
 
 @dataclass(frozen=True)
-class Figures:
-    """Expected memory, disk, traffic and time of a run."""
+class Plan:
+    """Expected memory, disk, traffic and time of a run, made at its start."""
 
     nodes: int
     edges: int
@@ -77,7 +77,7 @@ class Figures:
     needs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Bytes that each stage needs, with the fields of `core.need.Need`."""
 
-    def of(self, *stages: str) -> Figures:
+    def of(self, *stages: str) -> Plan:
         """The figures with the memory of a worker and its GPU for some stages only."""
         peak = {
             of: max(self.needs[stage][of] for stage in stages)
@@ -131,30 +131,22 @@ class Figures:
             sure = "extrapolated, never measured"
         return f"{self.seconds:,.0f} s, {sure}"
 
-
-@dataclass(frozen=True)
-class Plan:
-    """The plan of a run, made at its start."""
-
-    planned: Figures
-    """Figures from the tables' footers, the settings and the free memory."""
-
     def resolved(self, settings: Settings) -> Settings:
         """The settings with the plan's partitions, cluster kind and local workers."""
         settings = self.placed(settings)
-        update: dict[str, Any] = {"partitions": self.planned.partitions}
+        update: dict[str, Any] = {"partitions": self.partitions}
         if not CLUSTERS[settings.cluster.kind].running:
             local = {
-                "workers": self.planned.workers,
-                "threads": self.planned.threads,
-                "memory_limit": self.planned.worker_limit,
+                "workers": self.workers,
+                "threads": self.threads,
+                "memory_limit": self.worker_limit,
             }
             update["cluster"] = settings.cluster.model_copy(update=local)
         return settings.model_copy(update=update)
 
     def placed(self, settings: Settings) -> Settings:
         """The settings with the kind of cluster that was chosen where they leave it."""
-        kind = self.planned.kind
+        kind = self.kind
         if settings.cluster.kind != "auto" or not kind:
             return settings
         update = {"workers": 1} if kind == "auto" else {"kind": kind}
@@ -172,10 +164,10 @@ class Plan:
         """
         record = folder.read_record(PLAN) or {}
         try:
-            return cls(Figures(**record["planned"]))
+            return cls(**record["planned"])
         except (KeyError, TypeError):
             return None
 
     def write(self, folder: Folder) -> None:
         """Write the plan to a run directory."""
-        folder.write_record(PLAN, {"planned": self.planned.to_dict()})
+        folder.write_record(PLAN, {"planned": self.to_dict()})

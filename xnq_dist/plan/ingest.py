@@ -7,7 +7,7 @@ from dataclasses import replace
 from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.settings import Settings
 from xnq_dist.graph.needs import task_bytes
-from xnq_dist.plan.figures import Figures
+from xnq_dist.plan.figures import Plan
 
 __all__ = ["ingest_on_workers"]
 
@@ -16,20 +16,20 @@ MIN_EDGES = 300_000_000
 process: a minute less, by the times measured at 20 M edges."""
 
 
-def ingest_on_workers(figures: Figures, settings: Settings) -> Figures:
-    """The figures with the edges read by the workers, if there are many.
+def ingest_on_workers(plan: Plan, settings: Settings) -> Plan:
+    """The plan with the edges read by the workers, if there are many.
 
     Workers without GPUs that have enough memory read them. For workers that run in
     parallel with the main process only.
     """
-    threads = figures.workers * figures.threads
+    threads = plan.workers * plan.threads
     # Two threads of workers take the time of the main process.
-    many = figures.edges * (1 - 2 / threads) >= MIN_EDGES
+    many = plan.edges * (1 - 2 / threads) >= MIN_EDGES
     gpu = CLUSTERS[settings.cluster.kind].gpu
-    if figures.workers < 2 or not many or gpu:
-        return figures
-    edges = figures.edges // figures.partitions
-    needed = task_bytes(figures.nodes, edges, figures.threads)
-    if needed > figures.worker_limit:
-        return figures
-    return replace(figures, ingest_workers=figures.workers)
+    if plan.workers < 2 or not many or gpu:
+        return plan
+    edges = plan.edges // plan.partitions
+    needed = task_bytes(plan.nodes, edges, plan.threads)
+    if needed > plan.worker_limit:
+        return plan
+    return replace(plan, ingest_workers=plan.workers)

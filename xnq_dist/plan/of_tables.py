@@ -18,13 +18,12 @@ from xnq_dist.graph.head import count_tables
 from xnq_dist.graph.tables import Sources
 from xnq_dist.groups.detection import groups_by_all_edges
 from xnq_dist.plan.adding import add_up, choose_partitions
-from xnq_dist.plan.figures import Figures, Plan
+from xnq_dist.plan.figures import Plan
 from xnq_dist.plan.ingest import ingest_on_workers
 
 __all__ = [
     "estimate",
     "estimate_counts",
-    "make_plan",
 ]
 
 GPU_BYTES = 72 * 2**30
@@ -34,12 +33,7 @@ SEVERAL_EDGES, SEVERAL_WORKERS = 10_000_000, 3
 process, whose tasks of one partition run on one thread."""
 
 
-def estimate(sources: Sources, settings: Settings) -> Figures:
-    """The figures of a run's plan (`make_plan`); nothing is run."""
-    return make_plan(sources, settings).planned
-
-
-def make_plan(
+def estimate(
     sources: Sources, settings: Settings, partitions: int | None = None
 ) -> Plan:
     """Make the plan from the tables' footers and the memory that is free now.
@@ -57,10 +51,10 @@ def make_plan(
     free, size = cluster.free_memory(), count_tables(sources, settings)
     detects = _detects(settings, size.edges, sources.memberships is not None)
 
-    def planned(settings: Settings) -> Figures:
+    def planned(settings: Settings) -> Plan:
         """The figures on one kind of cluster."""
 
-        def figures(memory: int) -> Figures:
+        def figures(memory: int) -> Plan:
             """The figures with `memory` bytes for all local workers."""
             workers = _workers(settings, memory)
             count = partitions
@@ -82,14 +76,14 @@ def make_plan(
             return late
         return ingest_on_workers(early, settings)
 
-    return Plan(_placed(settings, planned))
+    return _placed(settings, planned)
 
 
 def estimate_counts(
     size: GraphSize,
     settings: Settings,
     device: Literal["cpu", "gpu"] | None = None,
-) -> Figures:
+) -> Plan:
     """The figures of a hypothetical graph, from its counts.
 
     Parameters
@@ -119,7 +113,7 @@ def estimate_counts(
         chosen = chosen.model_copy(update={"device_memory": GPU_BYTES})
         settings = settings.model_copy(update={"cluster": chosen})
 
-    def planned(settings: Settings) -> Figures:
+    def planned(settings: Settings) -> Plan:
         """The figures on one kind of cluster."""
         workers = _workers(settings)
         if device == "gpu":
@@ -135,7 +129,7 @@ def estimate_counts(
     return _placed(settings, planned)
 
 
-def _placed(settings: Settings, planned: Callable[[Settings], Figures]) -> Figures:
+def _placed(settings: Settings, planned: Callable[[Settings], Plan]) -> Plan:
     """The figures on the kind of cluster that is set, or that ``auto`` chooses."""
     count = settings.cluster.workers
     if settings.cluster.kind != "auto":

@@ -1,6 +1,6 @@
 """Workers on this machine: processes, or threads of this process.
 
-With ``auto`` the plan of a run chooses (`plan.of_tables.make_plan`): one worker is this
+With ``auto`` the plan of a run chooses (`plan.of_tables.estimate`): one worker is this
 process. What has no plan, such as a comparison of methods, gets worker processes unless
 `cluster.workers` is 1.
 """
