@@ -68,13 +68,8 @@ def check_fits(plan: Plan, out: str | None = None, used: int = 0) -> None:
     folder = Path(out)
     while not folder.exists():
         folder = folder.parent
-    free = shutil.disk_usage(folder).free
-    if plan.run_disk - used > free:
-        raise DoesNotFitError(
-            f"the run directory needs {human(plan.run_disk - used)} but {folder} has "
-            f"{human(free)} free: set a smaller reservoir.dim, or choose "
-            "another --out"
-        )
+    change = "set a smaller reservoir.dim, or choose another --out"
+    _check_disk(folder, "the run directory needs", plan.run_disk - used, change)
 
 
 def check_scratch_fits(plan: Plan, scratch: str | None) -> None:
@@ -93,11 +88,14 @@ def check_scratch_fits(plan: Plan, scratch: str | None) -> None:
         The message names need, free space and setting.
     """
     folder = Path(tempfile.gettempdir() if scratch is None else scratch)
-    if not folder.exists():  # `scratch_folder` reports this
-        return
+    if folder.exists():  # otherwise `scratch_folder` reports it
+        change = "set scratch to a folder with more space"
+        _check_disk(folder, "temporary files need up to", plan.scratch_disk, change)
+
+
+def _check_disk(folder: Path, what: str, need: int, change: str) -> None:
     free = shutil.disk_usage(folder).free
-    if plan.scratch_disk > free:
+    if need > free:
         raise DoesNotFitError(
-            f"temporary files need up to {human(plan.scratch_disk)} but {folder} has "
-            f"{human(free)} free: set scratch to a folder with more space"
+            f"{what} {human(need)} but {folder} has {human(free)} free: {change}"
         )

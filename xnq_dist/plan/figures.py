@@ -86,38 +86,37 @@ class Plan:
         return replace(self, worker_memory=peak["worker"], device_memory=peak["device"])
 
     def lines(self) -> list[tuple[str, str]]:
-        """Name and value of each figure as text."""
+        """Name and value of each figure that applies, as text."""
         bound = "at most " if self.halo_is_bound else ""
-        turns = f"{self.turns}, one after the other: together they do not fit"
-        alone = ", which is this process" if self.kind == "auto" else ""
-        worker = f"{human(self.worker_memory)} of {human(self.worker_limit)}"
         at_most = "at most " if self.bytes_are_bound else ""
+        alone = ", which is this process" if self.kind == "auto" else ""
         per_node = self.halo_rows / max(1, self.nodes)
-        readers = f"{self.ingest_workers} workers"
-        device = f"{human(self.device_memory)} of {human(self.device_limit)}"
-        gpu = [("memory of a GPU", device)] if self.device_limit else []
-        return [
-            ("nodes", f"{self.nodes:,}"),
-            ("directed edges", f"{bound}{self.edges:,}"),
-            ("partitions on workers", f"{self.partitions} on {self.workers}{alone}"),
-            *([("chosen", self.choice)] if self.choice else []),
-            ("halo rows", f"{bound}{self.halo_rows:,} ({per_node:.2f} a node)"),
-            (
-                "exchanged a superstep",
+        texts = {
+            "nodes": f"{self.nodes:,}",
+            "directed edges": f"{bound}{self.edges:,}",
+            "partitions on workers": f"{self.partitions} on {self.workers}{alone}",
+            "chosen": self.choice,
+            "halo rows": f"{bound}{self.halo_rows:,} ({per_node:.2f} a node)",
+            "exchanged a superstep": (
                 f"{at_most}{human(self.bytes_per_superstep)}, in total "
-                f"{human(self.exchanged_bytes)}",
+                f"{human(self.exchanged_bytes)}"
             ),
-            ("exchanged rows held by a worker", at_most + human(self.block_memory)),
-            *([("reservoirs", turns)] if self.turns > 1 else []),
-            ("memory of a worker", worker),
-            *gpu,
-            ("memory of the main process", human(self.client_memory)),
-            *([("edges read by", readers)] if self.ingest_workers else []),
-            *([("Leiden", self.leiden)] if self.leiden else []),
-            ("disk, run directory", human(self.run_disk)),
-            ("disk, temporary", bound + human(self.scratch_disk)),
-            ("time", self._time()),
-        ]
+            "exchanged rows held by a worker": at_most + human(self.block_memory),
+            "reservoirs": self.turns > 1
+            and f"{self.turns}, one after the other: together they do not fit",
+            "memory of a worker": (
+                f"{human(self.worker_memory)} of {human(self.worker_limit)}"
+            ),
+            "memory of a GPU": self.device_limit
+            and f"{human(self.device_memory)} of {human(self.device_limit)}",
+            "memory of the main process": human(self.client_memory),
+            "edges read by": self.ingest_workers and f"{self.ingest_workers} workers",
+            "Leiden": self.leiden,
+            "disk, run directory": human(self.run_disk),
+            "disk, temporary": bound + human(self.scratch_disk),
+            "time": self._time(),
+        }
+        return [(name, str(text)) for name, text in texts.items() if text]
 
     def to_dict(self) -> dict[str, Any]:
         """All figures as JSON values."""
