@@ -60,7 +60,7 @@ def find_data(data: str, splits: str | None, positive: str | None) -> DataSource
     from xnq_dist.evaluation.datasets.known_graphs import TASKS, VARIABLE, download
 
     folder, root = Path(data).expanduser(), os.environ.get(VARIABLE)
-    name = folder.absolute().name
+    name, usual_splits = folder.absolute().name, "splits.parquet"
     if data in TASKS and not (folder / "nodes.parquet").exists():
         if not root:
             raise InputError(
@@ -69,7 +69,7 @@ def find_data(data: str, splits: str | None, positive: str | None) -> DataSource
             )
         graph, usual_splits, usual_positive = TASKS[data]
         name, folder = data, download(graph, Path(root).expanduser())
-        splits, positive = splits or usual_splits, positive or usual_positive
+        positive = positive or usual_positive
     elif root and not folder.exists():
         # A graph in the data folder that is not in the paper.
         folder = Path(root).expanduser() / data
@@ -81,7 +81,7 @@ def find_data(data: str, splits: str | None, positive: str | None) -> DataSource
                 f"{', '.join(TASKS)}"
             )
     # Splits are a file in the folder, or a path.
-    inside = folder / (splits or "splits.parquet")
+    inside = folder / (splits or usual_splits)
     chosen = str(inside) if inside.exists() else splits
     tables = Sources(str(folder / "nodes.parquet"), str(folder / "edges.parquet"))
     task = TaskSource(name, chosen, positive)

@@ -49,9 +49,7 @@ def pyg(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch_geometric", module)
     module.datasets = SimpleNamespace(Planetoid=data_set)
     module.transforms = None
-    known = known_graphs.KnownGraph(
-        "Planetoid", 60, 90, {"name": "Cora"}, GRAPHS["cora"].splits
-    )
+    known = known_graphs.KnownGraph("Planetoid", 60, 90, {"name": "Cora"})
     monkeypatch.setitem(GRAPHS, "cora", known)
     return module
 
@@ -66,11 +64,10 @@ def test_a_graph_is_not_downloaded_if_both_tables_are_there(tmp_path, monkeypatc
     assert download("cora", tmp_path) == tmp_path / "cora"
 
 
-def test_a_downloaded_graph_becomes_tables_with_folds(pyg, tmp_path):
+def test_a_downloaded_graph_becomes_tables(pyg, tmp_path):
     folder = download("cora", tmp_path)
-    nodes, edges, splits, several = (
-        pq.read_table(folder / f"{name}.parquet")
-        for name in ("nodes", "edges", "splits", "splits_multiclass")
+    nodes, edges = (
+        pq.read_table(folder / f"{name}.parquet") for name in ("nodes", "edges")
     )
     assert [*tmp_path.iterdir()] == [folder]
     data = pyg.data
@@ -78,9 +75,6 @@ def test_a_downloaded_graph_becomes_tables_with_folds(pyg, tmp_path):
     features = nodes["features"].combine_chunks().flatten().to_numpy()
     np.testing.assert_allclose(features.reshape(60, 3), data.x, rtol=1e-6)
     assert edges["src"].to_numpy().tolist() == data.edge_index[0].tolist()
-    for table in (splits, several):
-        assert set(table["role"].to_pylist()) == set(known_graphs.ROLES)
-        assert table.num_rows == 5 * 60
 
 
 def test_a_graph_with_other_counts_than_the_papers_is_refused(pyg, tmp_path):

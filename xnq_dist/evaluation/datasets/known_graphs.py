@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from xnq_dist.core.errors import InfrastructureError, InputError, SettingsError
-from xnq_dist.evaluation.datasets.test_folds import ROLES, make_folds
 
 __all__ = ["TASKS", "VARIABLE", "download"]
 
@@ -36,21 +35,14 @@ class KnownGraph:
     edges: int
     """Number of directed edges."""
     options: dict[str, str] = field(default_factory=dict)
-    splits: dict[str, int | None] = field(
-        default_factory=lambda: {"splits.parquet": None}
-    )
-    """Files of folds, and the class evaluated against all others (None: all)."""
     normalised: bool = False
     """Whether features are normalised by row, as in the paper's loader."""
 
 
 GRAPHS = {
-    "cora": KnownGraph(
-        *("Planetoid", 2708, 10_556, {"name": "Cora"}),
-        splits={"splits.parquet": 2, "splits_multiclass.parquet": None},
-    ),
+    "cora": KnownGraph("Planetoid", 2708, 10_556, {"name": "Cora"}),
     "genius": KnownGraph(
-        *("LINKXDataset", 421_961, 984_979, {"name": "genius"}), normalised=True
+        "LINKXDataset", 421_961, 984_979, {"name": "genius"}, normalised=True
     ),
     "twitch-de": KnownGraph("Twitch", 9498, 315_774, {"name": "DE"}),
     "flickr": KnownGraph("Flickr", 89_250, 899_756),
@@ -70,7 +62,8 @@ TASKS: dict[str, tuple[str, str, str | None]] = {
     **{name: (name, "splits.parquet", None) for name in GRAPHS if name != "cora"},
 }
 """The paper's eight tasks: name of the graph's folder, file of folds in it, and class
-that is evaluated against all others (None: all classes)."""
+that is evaluated against all others (None: all classes). Without the file, `make_folds`
+draws the same folds."""
 
 
 def download(name: str, root: Path) -> Path:
@@ -113,14 +106,14 @@ def download(name: str, root: Path) -> Path:
         )
     made = raw / "tables"
     made.mkdir(parents=True, exist_ok=True)
-    for file, table in _tables(known, data).items():
+    for file, table in _tables(data).items():
         pq.write_table(table, made / file, compression="zstd")
     made.rename(root / name)
     shutil.rmtree(raw)
     return root / name
 
 
-def _tables(known: KnownGraph, data: Any) -> dict[str, pa.Table]:
+def _tables(data: Any) -> dict[str, pa.Table]:
     """Tables of a graph by file name."""
     features = np.ascontiguousarray(data.x.numpy(), np.float32)
     # Unknown labels of Genius count as its class 0, as in the paper.
@@ -128,16 +121,9 @@ def _tables(known: KnownGraph, data: Any) -> dict[str, pa.Table]:
     sources, targets = data.edge_index.numpy()
     flat = pa.array(features.reshape(-1))
     rows = pa.FixedSizeListArray.from_arrays(flat, features.shape[1])
-    tables = {
+    return {
         "nodes.parquet": pa.table(
             {"node_id": np.arange(len(labels)), "label": labels, "features": rows}
         ),
         "edges.parquet": pa.table({"src": sources, "dst": targets}),
     }
-    for file, positive in known.splits.items():
-        codes = labels if positive is None else labels == positive
-        roles = make_folds(codes.astype(np.int32))
-        folds, nodes = np.nonzero(roles >= 0)
-        role = pa.DictionaryArray.from_arrays(roles[folds, nodes], pa.array(ROLES))
-        tables[file] = pa.table({"node_id": nodes, "fold": folds, "role": role})
-    return tables
