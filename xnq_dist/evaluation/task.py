@@ -5,7 +5,6 @@ A split is a fold with a share of its labels.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -154,41 +153,25 @@ def _read_splits(
         pa.chunked_array([batch.column(name) for batch in batches]) for name in columns
     )
 
-    def refuse(wrong: NDArray[Any], message: Callable[[int], str]) -> None:
+    def refuse(wrong: NDArray[Any], what: str, why: str) -> None:
         if wrong.any():
-            raise InputError(f"{path}: {message(int(np.flatnonzero(wrong)[0]))}")
+            row = int(np.flatnonzero(wrong)[0])
+            value = {"node": node, "role": role}[what][row].as_py()
+            raise InputError(f"{path}: {what} {value!r} in row {row} {why}")
 
     code = pc.fill_null(pc.index_in(role, pa.array(ROLES)), -1).to_numpy()
-    refuse(
-        code < 0,
-        lambda row: (
-            f"role {role[row].as_py()!r} in row {row} is not one of {', '.join(ROLES)}"
-        ),
-    )
+    refuse(code < 0, "role", f"is not one of {', '.join(ROLES)}")
     nodes = ids.index_of(node)
-    refuse(
-        nodes < 0,
-        lambda row: f"node {node[row].as_py()!r} in row {row} is not in the node table",
-    )
-    refuse(
-        labels[nodes] < 0,
-        lambda row: (
-            f"node {node[row].as_py()!r} has a role but no label: remove the row, or "
-            "give the node a label"
-        ),
-    )
+    refuse(nodes < 0, "node", "is not in the node table")
+    unlabelled = "has a role but no label: remove the row, or give the node a label"
+    refuse(labels[nodes] < 0, "node", unlabelled)
     numbers, place = np.unique(fold.to_numpy(), return_inverse=True)
     roles = np.full((len(numbers), len(labels)), -1, np.int8)
     roles[place, nodes] = code
     again = np.ones(len(nodes), np.bool_)
     again[np.unique(place * len(labels) + nodes, return_index=True)[1]] = False
-    refuse(
-        again,
-        lambda row: (
-            f"node {node[row].as_py()!r} has two rows for one fold: give each node one "
-            "role per fold"
-        ),
-    )
+    twice = "has two rows for one fold: give each node one role per fold"
+    refuse(again, "node", twice)
     return dict(zip(map(int, numbers), roles, strict=True))
 
 
