@@ -6,6 +6,7 @@ except samples by class, which are drawn using the labels.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -230,22 +231,15 @@ def by_kind(names: Sequence[str], sets: Communities) -> dict[str, Communities]:
     >>> list(by_kind(["dorm 1", "year 2005", "dorm 2"], sets))
     ['given dorm', 'given year']
     """
-    words = [name.partition(" ") for name in names]
-    kinds = dict.fromkeys(word for word, _, rest in words if rest)
-    several = 1 < len(kinds) <= MAX_KINDS and 2 * len(kinds) <= len(names) + 1
-    if not several or not all(rest for *_, rest in words):
-        return {"given": sets}
+    kinds: dict[str, list[NDArray[np.int64]]] = defaultdict(list)
     parts = np.split(sets.members, sets.offsets[1:-1])
-    return {
-        f"given {kind}": joined(
-            [
-                part
-                for part, (word, *_) in zip(parts, words, strict=True)
-                if word == kind
-            ]
-        )
-        for kind in kinds
-    }
+    for name, members in zip(names, parts, strict=True):
+        word, _, rest = name.partition(" ")
+        kinds[word if rest else ""].append(members)
+    several = 1 < len(kinds) <= MAX_KINDS and 2 * len(kinds) <= len(names) + 1
+    if not several or "" in kinds:
+        return {"given": sets}
+    return {f"given {kind}": joined(members) for kind, members in kinds.items()}
 
 
 def draw_samples_by_class(

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.errors import DoesNotFitError
+from xnq_dist.core.sizes import human
 from xnq_dist.core.store import FileRecord, Stage
 from xnq_dist.evaluation.work import EvaluationWork, Scores
 from xnq_dist.graph.layout import load_nodes
@@ -48,11 +49,15 @@ class NodeRows:
             width = column.type.list_size
             yield nodes["index"].to_numpy(), values.reshape(len(column), width)
 
-    def matrix(self) -> NDArray[np.float32]:
-        """Rows of all nodes, shape (N, d')."""
-        index, parts = zip(*self.parts(), strict=True)
-        rows: NDArray[np.float32] = np.concatenate(parts)
-        return rows[np.argsort(np.concatenate(index))]
+    def matrix(self, nodes: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
+        """Rows of these canonical indexes, ascending, shape (n, d'); None: of all."""
+        indexes, pieces = [], []
+        for index, x in self.parts():
+            chosen = slice(None) if nodes is None else np.isin(index, nodes)
+            indexes.append(index[chosen])
+            pieces.append(x[chosen])
+        rows: NDArray[np.float32] = np.concatenate(pieces)
+        return rows[np.argsort(np.concatenate(indexes))]
 
 
 def fit_split(rows: NodeRows, C: float, seconds: float, split: int) -> Scores:
@@ -72,30 +77,17 @@ def fit_split(rows: NodeRows, C: float, seconds: float, split: int) -> Scores:
     """
     began, work = time.perf_counter(), rows.work
     task, memory = work.task(), work.settings.readout.memory_bytes
-    train = task.rows(split, "train")
-    is_train = np.zeros(len(task.labels), np.bool_)
-    is_train[train] = True
-    pieces, indexes = [], []
-    size = 0
-    for index, x in rows.parts():
-        chosen = is_train[index]
-        pieces.append(x[chosen])
-        indexes.append(index[chosen])
-        # Both the pieces and the array that they are joined to, 4 bytes per value each.
-        size += pieces[-1].size * 8
-        if size > memory:
-            need = x.shape[1] * 8 * len(train)
-            raise DoesNotFitError(
-                f"{len(train)} training rows of {x.shape[1]} values take "
-                f"{need / 2**20:.0f} MiB, more than readout.memory = "
-                f"{memory / 2**20:.0f} MiB: raise it, or set a smaller reservoir.dim"
-            )
-    order = np.argsort(np.concatenate(indexes))
-    x_train = np.concatenate(pieces)[order]
-    del pieces
-    n_classes = len(task.classes)
-    model = fit(x_train, task.labels[train], n_classes, C)
-    del x_train
+    train, n_classes = task.rows(split, "train"), len(task.classes)
+    _, first = next(rows.parts())
+    # Pieces of 4 bytes a value, and the array that they are joined to.
+    need = 8 * len(train) * first.shape[1]
+    if need > memory:
+        raise DoesNotFitError(
+            f"{len(train)} training rows of {first.shape[1]} values take "
+            f"{human(need)}, more than readout.memory = {human(memory)}: raise it, or "
+            "set a smaller reservoir.dim"
+        )
+    model = fit(rows.matrix(train), task.labels[train], n_classes, C)
     logits = np.empty((len(task.labels), n_classes))
     for index, x in rows.parts():
         logits[index] = decision(model, x)
