@@ -100,11 +100,6 @@ def load_task(run: RunDirectory, source: TaskSource, seed: int) -> Task:
         code = classes.index(source.positive)
         classes = (f"not {source.positive}", source.positive)
         labels = np.where(labels < 0, -1, labels == code).astype(np.int32)
-    if len(classes) < 2:
-        raise InputError(
-            f"{source.dataset}: the labels have {len(classes)} class(es): give labels "
-            "of at least two"
-        )
     if source.splits is None:
         roles = dict(enumerate(make_folds(labels)))
     else:

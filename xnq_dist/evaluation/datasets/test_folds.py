@@ -30,7 +30,8 @@ def make_folds(labels: NDArray[np.int32]) -> NDArray[np.int8]:
     Parameters
     ----------
     labels
-        Class code of every node, -1 if unlabelled, shape (N,).
+        Class code of every node, -1 if unlabelled, shape (N,); two classes or more,
+        as the stage ``labels`` makes sure.
 
     Returns
     -------
@@ -48,11 +49,6 @@ def make_folds(labels: NDArray[np.int32]) -> NDArray[np.int8]:
     rows = np.flatnonzero(labels >= 0)
     known = np.asarray(labels)[rows]
     codes, counts = np.unique(known, return_counts=True)
-    if len(codes) < 2:
-        raise InputError(
-            f"folds need labels of at least two classes, and there is {len(codes)}: "
-            "label nodes of another class"
-        )
     short = np.flatnonzero(counts < FOLDS)
     if len(short):
         code, count = codes[short[0]], counts[short[0]]
