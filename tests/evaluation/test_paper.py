@@ -18,10 +18,14 @@ from xnq_dist.evaluation.paper import (
 from xnq_dist.evaluation.rendered_table import RenderedTable, to_markdown
 
 
+@pytest.fixture(autouse=True)
+def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few draws of the Bayesian comparison."""
+    monkeypatch.setattr(paper, "NSAMPLES", 20)
+
+
 def tables(found, guesses=()) -> dict[str, RenderedTable]:
-    return {
-        made.name: made for made in paper_tables(found, estimates(guesses), nsamples=20)
-    }
+    return {made.name: made for made in paper_tables(found, estimates(guesses))}
 
 
 def rows(made: RenderedTable) -> dict[str, list[str]]:
@@ -164,7 +168,7 @@ def test_kind_of_a_data_set_comes_from_its_number_of_classes() -> None:
     guesses = table(
         "estimates", [common | {"sample": 0, "true": 0.3} | m for m in many]
     )
-    made = {one.name: one for one in paper_tables(found, guesses, nsamples=20)}
+    made = {one.name: one for one in paper_tables(found, guesses)}
     assert made["ae-multi-class"].header[1] == "flickr"
     assert made["ae-binary"].header[1] == "mine"
 

@@ -83,12 +83,12 @@ MATTER = {"backend", "reservoir", "exchange", "readout"}
 class CasePlan:
     """Settings of an evaluation on communities."""
 
-    kinds: tuple[str, ...]
+    kinds: Sequence[str]
     """Names in `regions.KINDS`."""
-    label_shares: tuple[float, ...]
-    designs: tuple[str, ...] = ("random", "half")
+    label_shares: Sequence[float]
+    designs: Sequence[str] = ("random", "half")
     """Names in `designs.DESIGNS`."""
-    quantifiers: tuple[str, ...] | None = None
+    quantifiers: Sequence[str] | None = None
     """Names of quantifiers; None: all."""
     memberships: str | None = None
     """Memberships table for the kind ``given``; None: this graph has none."""

@@ -7,7 +7,6 @@ is not computed again.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -148,10 +147,8 @@ def _run(
     """Run the jobs of every dataset, then write the tables of these names."""
     from xnq_dist.evaluation.keep import keep
 
-    began = time.perf_counter()
     folder = Folder.of(out)
     folder.create()
-    done = []
     cluster = datasets[0][1].cluster
 
     def connected(
@@ -172,20 +169,14 @@ def _run(
                     "graph", partial(_prepare, source, settings, run.location)
                 )
                 for name, job in jobs.items():
-                    started = time.perf_counter()
                     tables = in_view(dataset, partial(connected, job, work, connection))
                     keep(where, tables, name)
-                    seconds = round(time.perf_counter() - started, 1)
-                    one = {"dataset": dataset, "method": name, "seconds": seconds}
-                    done.append(one)
         published = in_view("publish", partial(_publish, folder, names, render))
     return {
         "out": folder.uri,
         "results": folder.uri_of(f"{names[0]}.parquet"),
         "tables": folder.uri_of("tables"),
         **published,
-        "done": done,
-        "seconds": round(time.perf_counter() - began, 1),
     }
 
 
@@ -214,10 +205,8 @@ def run_evaluation(
         task = replace(one.task, folds=chosen, label_shares=shares)
         datasets.append((replace(one, task=task), suited, jobs))
 
-    def render(results: pa.Table, estimates: pa.Table, _: pa.Table) -> list[Any]:
-        return paper_tables(results, estimates)
-
-    return _run(datasets, out, RESULTS, render)
+    # Configurations are kept, but no table shows them.
+    return _run(datasets, out, RESULTS, lambda *tables: paper_tables(*tables[:2]))
 
 
 def run_communities_evaluation(
@@ -240,7 +229,7 @@ def run_communities_evaluation(
     Returns
     -------
     dict
-        Summary: paths of the results, text, seconds.
+        Summary: paths of the results, rows, text.
     """
     from xnq_dist.evaluation.community_cases import (
         CasePlan,
@@ -257,10 +246,10 @@ def run_communities_evaluation(
     for one, members in zip(sources, memberships, strict=True):
         suited, _ = _with_features(one, settings)
         plan = CasePlan(
-            tuple(kinds),
-            tuple(label_shares),
-            tuple(designs),
-            None if quantifiers is None else tuple(quantifiers),
+            kinds,
+            label_shares,
+            designs,
+            quantifiers,
             members,
             one.family,
             draws,

@@ -22,7 +22,7 @@ import pyarrow as pa
 from distributed import Client
 from numpy.typing import NDArray
 
-from xnq_dist.core import cluster, schemas
+from xnq_dist.core import cluster
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import RunDirectory, fingerprint
@@ -148,16 +148,12 @@ def evaluate_method(
     ]
     of_method = {"dataset": task.dataset, "method": name}
     configured = [of_method | row for row in values]
-    tables = {
+    return {
         "results": pa.Table.from_pylist(results, arrow_schema("results")),
         "configurations": pa.Table.from_pylist(
             configured, arrow_schema("configurations")
         ),
         "estimates": pa.concat_tables(estimated),
-    }
-    return {
-        name: schemas.conform(table, name, f"table {name}")
-        for name, table in tables.items()
     }
 
 

@@ -86,17 +86,13 @@ class Tested:
     """Test error by metric."""
 
 
-def paper_tables(
-    results: pa.Table, estimates: pa.Table, nsamples: int = NSAMPLES
-) -> list[RenderedTable]:
+def paper_tables(results: pa.Table, estimates: pa.Table) -> list[RenderedTable]:
     """Every table that the results allow; the same results give the same tables.
 
     Parameters
     ----------
     results, estimates
         Tables with schemas of these names; several data sets may be concatenated.
-    nsamples
-        Number of draws of each Bayesian comparison.
 
     Raises
     ------
@@ -112,7 +108,7 @@ def paper_tables(
     made = [
         _errors(some, kind, metric) for kind, some in kinds.items() for metric in DIGITS
     ]
-    return [*made, _cost(results), _comparison(kinds, nsamples)]
+    return [*made, _cost(results), _comparison(kinds)]
 
 
 def _ordered(names: Iterable[str], first: Sequence[str]) -> list[str]:
@@ -256,7 +252,7 @@ def _cost(results: pa.Table) -> RenderedTable:
 
 
 def compare(
-    reference: Sequence[float], other: Sequence[float], nsamples: int = NSAMPLES
+    reference: Sequence[float], other: Sequence[float], nsamples: int
 ) -> tuple[float, list[float]]:
     """Bayesian signed-rank test of two methods' mean errors, with a fixed seed.
 
@@ -292,7 +288,7 @@ def compare(
     return rope, [float(value) for value in result]
 
 
-def _comparison(kinds: Mapping[str, Sequence[Tested]], nsamples: int) -> RenderedTable:
+def _comparison(kinds: Mapping[str, Sequence[Tested]]) -> RenderedTable:
     """Compare XNQ with every method with which it shares two data sets of a kind.
 
     Results with fewer labels are left out. Without baycomp, the table has a note
@@ -300,7 +296,7 @@ def _comparison(kinds: Mapping[str, Sequence[Tested]], nsamples: int) -> Rendere
     """
     note = (
         f"Probability that {REFERENCE}'s error is higher, equal (within the rope) or "
-        f"lower (Bayesian signed-rank test, {nsamples:,} draws, fixed seed), for "
+        f"lower (Bayesian signed-rank test, {NSAMPLES:,} draws, fixed seed), for "
         "methods with results on two data sets or more. Rope: sample standard "
         "deviation (ddof = 1) of its means by data set. In brackets: the paper's "
         "values for AE."
@@ -327,7 +323,7 @@ def _comparison(kinds: Mapping[str, Sequence[Tested]], nsamples: int) -> Rendere
                 if method == REFERENCE or len(pairs) < 2:
                     continue
                 ours, theirs = zip(*pairs, strict=True)
-                rope, found = compare(ours, theirs, nsamples)
+                rope, found = compare(ours, theirs, NSAMPLES)
                 texts = [f"{p:.3f}" for p in found]
                 if metric == "ae" and (kind, method) in COMPARISON:
                     paper = COMPARISON[kind, method]

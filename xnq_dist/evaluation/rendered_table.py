@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from xnq_dist.core.plain_text import plain
 
@@ -30,10 +31,10 @@ class RenderedTable:
 def to_markdown(table: RenderedTable) -> str:
     """The table in Markdown; a group's name is in a row before its rows."""
     lines = [list(table.header)]
-    for at, ((group, name), texts) in enumerate(table.rows.items()):
-        if group and (at == 0 or group != [*table.rows][at - 1][0]):
-            lines.append([f"*{group}*", *[""] * len(texts)])
-        lines.append([name, *texts])
+    for group, rows in groupby(table.rows.items(), lambda row: row[0][0]):
+        if group:
+            lines.append([f"*{group}*", *[""] * (len(table.header) - 1)])
+        lines += [[name, *texts] for (_, name), texts in rows]
     lines = [[plain(text).replace("|", "\\|") for text in line] for line in lines]
     first, *others = (max(3, *map(len, each)) for each in zip(*lines, strict=True))
     lines.insert(1, ["-" * first, *("-" * (width - 1) + ":" for width in others)])

@@ -274,7 +274,7 @@ def choose_methods(names: Sequence[str], has_features: bool) -> list[Method]:
         )
         for record in RECORDED.values()
     }
-    known = METHODS | of_pipeline | METHODS
+    known = of_pipeline | METHODS
     for name in names:
         if name not in known:
             raise SettingsError(
