@@ -9,7 +9,6 @@ are reused: another estimator needs no new fit.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -72,8 +71,6 @@ __all__ = [
     "kept_case",
     "sets_of_kinds",
 ]
-
-log = logging.getLogger(__name__)
 
 MATTER = {"backend", "reservoir", "exchange", "readout"}
 """Settings that posteriors depend on."""
@@ -269,17 +266,12 @@ def sets_of_kinds(
     work: EvaluationWork, plan: CasePlan, adjacency: csr_array[Any]
 ) -> Iterator[tuple[str, Communities]]:
     """Communities that are the same in every case, with the name of their kind."""
-    seed, dataset = work.settings.seed, work.task().dataset
+    seed = work.settings.seed
     for name in plan.kinds:
         if name in REGIONS:
             yield from draw_regions(name, adjacency, seed).items()
-        elif name == "given":
-            if plan.memberships is None:
-                log.info(
-                    "%s: no memberships.parquet; given communities are skipped", dataset
-                )
-            else:
-                yield from _given(work, plan.memberships).items()
+        elif name == "given" and plan.memberships is not None:
+            yield from _given(work, plan.memberships).items()
         elif name == "attribute":
             yield name, draw_attributes(NodeRows(work).matrix(), seed)
 

@@ -69,6 +69,8 @@ def strength_grid(settings: Settings, draws: int) -> list[Configuration]:
 def grid(**values: tuple[object, ...]) -> list[Configuration]:
     """Every combination of the values; the last name varies fastest.
 
+    Without values there is one configuration, which is empty.
+
     Examples
     --------
     >>> grid(a=(1, 2), b=("x",))

@@ -50,7 +50,7 @@ def publish(out: Folder, names: Sequence[str]) -> dict[str, pa.Table]:
     tables = {}
     for name in names:
         parts = [
-            read_parquet(folder, file, name).replace_schema_metadata()
+            read_parquet(folder, file, name)
             for folder in folders
             for file in folder.names()
             if file.startswith(f"{name}-")

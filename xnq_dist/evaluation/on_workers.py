@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -35,8 +34,6 @@ from xnq_dist.evaluation.scoring import calibrated, estimates, quantifiers_for
 from xnq_dist.evaluation.work import EvaluationWork, Scores, keep_arrays, read_arrays
 
 __all__ = ["Figure", "Unit", "choose", "evaluate_method"]
-
-log = logging.getLogger(__name__)
 
 CALIBRATIONS = ("bcts", "platt", "platt_logit", "temperature", "none")
 """Calibrations of the readout that validation chooses from, as in the paper."""
@@ -202,13 +199,6 @@ def _score(
         for split, roles in enumerate(shown)
     ]
     missing = [one for one in units if not folder.exists(f"{one.key}.npy")]
-    if len(missing) < len(units):
-        log.info(
-            "%s: %d of %d scores are reused from an earlier run",
-            method.name,
-            len(units) - len(missing),
-            len(units),
-        )
     done = 0
     try:
         for draw, configuration in enumerate(configurations):

@@ -168,10 +168,6 @@ def _gnn(
     )
 
 
-def _once(settings: Settings, draws: int) -> list[Configuration]:
-    return [{}]
-
-
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
@@ -199,7 +195,7 @@ METHODS: dict[str, Method] = {
         Method(
             name="features",
             embedder="classifier of features",
-            configurations=_once,
+            configurations=lambda *_: grid(),
             calibrations=("none",),
             score=_in_process(partial(_rival, False)),
             needs_features=True,
@@ -207,7 +203,7 @@ METHODS: dict[str, Method] = {
         Method(
             name="boosting",
             embedder="classifier of features and neighbours",
-            configurations=_once,
+            configurations=lambda *_: grid(),
             calibrations=("none",),
             score=_in_process(partial(_rival, True)),
         ),
