@@ -125,10 +125,10 @@ def run(
         prepare_environment()
         from xnq_dist.app.running import run_as_flow
 
-        print_summary(run_as_flow(sources, out, chosen, overwrite), as_json)
+        print_summary(run_as_flow(sources, out, chosen, overwrite))
         return
     with recorded(out):
-        if not overwrite and is_done(out, sources, chosen, as_json):
+        if not overwrite and is_done(out, sources, chosen):
             return
         prepare_environment()
         from xnq_dist.app.running import console_progress
@@ -136,7 +136,7 @@ def run(
 
         with console_progress():
             summary = run_all(sources, out, chosen, overwrite)
-    print_summary(summary, as_json)
+    print_summary(summary)
 
 
 @app.command()
@@ -166,7 +166,7 @@ def profile(
     found = profile_inputs(sources, chosen)
     for line in lines(found, chosen.disclosure.min_size):
         typer.echo(line)
-    print_json(asdict(found), as_json)
+    print_json(asdict(found))
     if any(each.level == "refusal" for each in found.findings):
         raise typer.Exit(2)
 
@@ -202,7 +202,7 @@ def requantify(
 
     with console_progress(), recorded(out or run, "requantify"):
         summary = jobs.requantify(request)
-    print_summary(summary, as_json)
+    print_summary(summary)
 
 
 @app.command()
@@ -220,7 +220,7 @@ def demo(
     with console_progress():
         text, summary = run_demo(out, seed)
     typer.echo(text)
-    print_json(summary, as_json)
+    print_json(summary)
 
 
 @app.command()
@@ -247,7 +247,7 @@ def generate(
         paths = generator.generate(out, arguments)
     for name, path in paths.items():
         typer.echo(f"  {name:<12}{path}")
-    print_json({"paths": paths}, as_json)
+    print_json({"paths": paths})
 
 
 @app.command(cls=WithSettings)
@@ -313,7 +313,7 @@ def estimate(
         plan = pipeline.estimate(sources, chosen)
     for name, value in plan.lines():
         typer.echo(f"  {name:<32}{value}")
-    print_json(plan.to_dict(), as_json)
+    print_json(plan.to_dict())
     check_client_fits(plan)
     check_fits(plan)
 

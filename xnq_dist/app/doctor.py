@@ -41,7 +41,7 @@ def status(directory: Directory, as_json: Json = False) -> None:
     for name, text in texts.items():
         if text:
             typer.echo(f"  {name:<10}{text}")
-    print_json(found, as_json)
+    print_json(found)
 
 
 def _time(seconds: float | None) -> str:
@@ -87,13 +87,13 @@ def doctor(
 
         seconds = round(compile_kernels(), 1)
         typer.echo(f"  compiled in {seconds:.0f} s")
-        print_json({"seconds": seconds}, as_json)
+        print_json({"seconds": seconds})
         return
     from xnq_dist.app.checks import examine, files
 
     checks = [files(directory)] if verify else examine(directory, address)
     for check in checks:
         typer.echo(f"  {check.state:<6}{check.name:<22}{check.text}")
-    print_json({check.name: [check.state, check.text] for check in checks}, as_json)
+    print_json({check.name: [check.state, check.text] for check in checks})
     if any(check.state == "fault" for check in checks):
         raise typer.Exit(1)

@@ -32,11 +32,10 @@ USAGE_ERROR: Any = typer.BadParameter.__mro__[2]
 def named_ending(words: Sequence[str]) -> Iterator[None]:
     """Run a block and turn errors and signals into `SystemExit`.
 
-    The error is written to stderr in one sentence; with ``--json`` among the words of
-    the command also to its JSON, as ``{"error": ..., "exit_code": ...}``. If
-    ``XNQ_DEBUG`` is set, errors are raised with their traceback.
+    The error is written to stderr in one sentence, and to the JSON of a command with
+    ``--json``, as ``{"error": ..., "exit_code": ...}``. If ``XNQ_DEBUG`` is set, errors
+    are raised with their traceback.
     """
-    as_json = "--json" in words
     try:
         with _signals():
             yield
@@ -46,16 +45,15 @@ def named_ending(words: Sequence[str]) -> Iterator[None]:
             f"interrupted by {signal.Signals(ended.number).name}"
             f"{f' in {place}' if place else ''}: run again to resume",
             INTERRUPTED,
-            as_json,
         )
     except USAGE_ERROR as error:
-        _end(error.format_message(), error.exit_code, as_json)
+        _end(error.format_message(), error.exit_code)
     except Exception as error:  # also internal errors, which the sentence names
         if os.environ.get("XNQ_DEBUG"):
             raise
         from xnq_dist.monitor.status import sentence_of
 
-        _end(*sentence_of(error, words[0] if words else ""), as_json)
+        _end(*sentence_of(error, words[0] if words else ""))
 
 
 def end_process(status: Mapping[str, int]) -> None:
@@ -128,10 +126,10 @@ def _send_signal_again(lost: Any) -> None:
     again.start()
 
 
-def _end(sentence: str, status: int, as_json: bool) -> None:
+def _end(sentence: str, status: int) -> None:
     # After SIGHUP the terminal can no longer be written to.
     with suppress(OSError):
         sentence = " ".join(sentence.split())
         typer.echo(f"xnq-dist: {sentence}", err=True)
-        print_json({"error": sentence, "exit_code": status}, as_json)
+        print_json({"error": sentence, "exit_code": status})
     sys.exit(status)

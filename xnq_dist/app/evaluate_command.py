@@ -146,7 +146,7 @@ def evaluate(
         f"{summary['text']}\ndone in {seconds_text(summary['seconds'])}\n"
         f"  results {summary['results']}\n  tables  {summary['tables']}"
     )
-    print_json(summary, as_json)
+    print_json(summary)
 
 
 def _names(text: str, option: str) -> list[str]:

@@ -54,7 +54,7 @@ def history(
             )
         for row in values["changed"]:
             typer.echo(f"  {row['community']}, class {row['class']}: {_row(row)}")
-    print_json(values, as_json)
+    print_json(values)
 
 
 def _row(row: dict[str, Any]) -> str:

@@ -58,4 +58,4 @@ def label_plan(
             f"{random:>23}{published:>11}"
         )
     values = {"out": out, "communities": [asdict(row) for row in plan.communities]}
-    print_json(values, as_json)
+    print_json(values)

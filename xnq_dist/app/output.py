@@ -45,6 +45,7 @@ Json = Annotated[
         rich_help_panel="Other",
     ),
 ]
+"""`main` looks for it itself, so that wrong options are reported in JSON, too."""
 Config = Annotated[
     Path | None,
     typer.Option(
@@ -96,10 +97,10 @@ def json_alone(requested: bool) -> Iterator[None]:
             stdout.flush()
 
 
-def print_json(values: dict[str, Any], as_json: bool) -> None:
-    """Add values to the JSON that the command prints at its end, if requested."""
+def print_json(values: dict[str, Any]) -> None:
+    """Add values to the JSON that a command with ``--json`` prints at its end."""
     result = _RESULT.get()
-    if as_json and result is not None:
+    if result is not None:
         result.update(values)
 
 
@@ -108,7 +109,7 @@ def begin(text: str) -> None:
     log.info("xnq-dist %s: %s", __version__, text)
 
 
-def is_done(out: str, sources: Any, settings: Any, as_json: bool) -> bool:
+def is_done(out: str, sources: Any, settings: Any) -> bool:
     """Whether nothing changed since the last results; if so, print their summary."""
     from xnq_dist.due import nothing_changed
 
@@ -116,16 +117,16 @@ def is_done(out: str, sources: Any, settings: Any, as_json: bool) -> bool:
     if summary is None:
         return False
     typer.echo(f"nothing changed since {summary['since']}: nothing to do")
-    print_summary(summary, as_json)
+    print_summary(summary)
     return True
 
 
-def print_summary(summary: dict[str, Any], as_json: bool) -> None:
+def print_summary(summary: dict[str, Any]) -> None:
     """Print the size of a run, its time, its answer and the paths of its results."""
     summary["seconds"] = elapsed()
     for line in summary_lines(summary):
         typer.echo(line)
-    print_json(summary, as_json)
+    print_json(summary)
 
 
 def summary_lines(summary: dict[str, Any]) -> list[str]:

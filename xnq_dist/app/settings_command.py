@@ -54,4 +54,4 @@ def settings_command(
         )
     typer.echo(settings_help(rows))
     keys = ("values", "default", "meaning")
-    print_json({k: dict(zip(keys, v, strict=True)) for k, v in rows.items()}, as_json)
+    print_json({k: dict(zip(keys, v, strict=True)) for k, v in rows.items()})
