@@ -80,7 +80,7 @@ def _main(
         bool, typer.Option("--version", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
-    pass
+    prepare_environment()  # before the commands import Dask, NumPy and Numba
 
 
 @app.command(cls=WithSettings)
@@ -122,7 +122,6 @@ def run(
     chosen = load_settings(config, settings or ())
     sources = Sources(nodes, edges, memberships)
     if prefect:
-        prepare_environment()
         from xnq_dist.app.running import run_as_flow
 
         print_summary(run_as_flow(sources, out, chosen, overwrite))
@@ -130,7 +129,6 @@ def run(
     with recorded(out):
         if not overwrite and is_done(out, sources, chosen):
             return
-        prepare_environment()
         from xnq_dist.app.running import console_progress
         from xnq_dist.jobs import run_all
 
@@ -195,7 +193,6 @@ def requantify(
     from xnq_dist.reuse import Request
 
     request = Request.of(run, out, memberships, labels, settings or [])
-    prepare_environment()
     from xnq_dist import jobs
     from xnq_dist.app.running import console_progress
     from xnq_dist.monitor.status import recorded
@@ -213,7 +210,6 @@ def demo(
 ) -> None:
     """Run the complete pipeline on a small generated data set with known truth."""
     begin(f"generating a small data set in {out}")
-    prepare_environment()
     from xnq_dist.app.demo import run_demo
     from xnq_dist.app.running import console_progress
 

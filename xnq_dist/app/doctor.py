@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from xnq_dist.app.environment import prepare_environment
 from xnq_dist.app.output import Directory, Json, begin, print_json
 from xnq_dist.core.redaction import redacted
 
@@ -81,7 +80,6 @@ def doctor(
     --verify, every byte is compared with its checksum, and nothing else is checked.
     """
     begin("compiling the kernels" if kernels else "checking this machine")
-    prepare_environment()
     if kernels:
         from xnq_dist.app.compiled import compile_kernels
 

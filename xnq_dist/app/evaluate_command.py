@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from xnq_dist.app.environment import prepare_environment
 from xnq_dist.app.output import (
     Config,
     Json,
@@ -129,7 +128,6 @@ def evaluate(
             "designs": _names(designs, "--designs"),
             "draws": 3 if draws is None else draws,
         }
-    prepare_environment()
     from xnq_dist.app.running import console_progress
     from xnq_dist.evaluation import comparison
 
