@@ -151,7 +151,6 @@ def test_many_workers_read_a_large_graph(
             "cluster.device_memory=64 GiB",
         ]
     )
-    device = "gpu" if kind == "cuda" else None
-    figures = estimate_counts(size, settings, device)
+    figures = estimate_counts(size, settings)
     assert figures.ingest_workers == found
     assert ("edges read by" in dict(figures.lines())) == bool(found)

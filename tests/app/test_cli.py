@@ -160,7 +160,7 @@ def test_generate_then_estimate(tmp_path, capsys):
     counts = ("--nodes", "1e6", "--edges", "1e7")
     assert ended("estimate", *counts, "--labelled", "5") == 2
     capsys.readouterr()
-    assert ended("estimate", *counts, "--device", "gpu") == 0
+    assert ended("estimate", *counts, "--set", "backend=gpu") == 0
     assert "memory of a GPU" in capsys.readouterr().out
 
 

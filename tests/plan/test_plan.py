@@ -165,9 +165,6 @@ def test_settings_that_need_a_gpu_plan_one(asked):
     plan = pipeline.estimate_counts(size, settings)
     assert plan.device_memory > 0
     assert plan.seconds is None
-    assert plan == pipeline.estimate_counts(size, settings, "gpu")
-    with pytest.raises(SettingsError, match="need GPUs: leave --device cpu out"):
-        pipeline.estimate_counts(size, settings, "cpu")
 
 
 def test_tables_are_planned_for_gpus_that_are_there_or_set(small_graph):

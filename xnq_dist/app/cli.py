@@ -6,7 +6,7 @@ import atexit
 import logging
 import os
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -264,19 +264,13 @@ def estimate(
     labelled: Annotated[
         float, typer.Option(help="With numbers: share of labelled nodes.")
     ] = 0.01,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            help="With numbers: cpu, or gpu (one per worker).",
-            show_default="as backend and cluster.kind say",
-        ),
-    ] = None,
     as_json: Json = False,
 ) -> None:
     """Print the plan of a run, without running it: partitions, memory, disk, time.
 
     With numbers instead of tables, plan for a graph of that size. The workers need not
-    exist: set cluster.workers, cluster.threads and cluster.memory_limit.
+    exist: set cluster.workers, cluster.threads and cluster.memory_limit, and
+    backend=gpu for workers with a GPU each.
     """
     begin("planning")
     from xnq_dist import pipeline
@@ -287,8 +281,6 @@ def estimate(
     chosen = load_settings(config, settings or ())
     counts = _count(nodes), _count(edges)
     if counts[0] is not None and counts[1] is not None:
-        if device not in (None, "cpu", "gpu"):
-            raise SettingsError(f"--device {device!r} is unknown: choose cpu or gpu")
         if not 0 <= labelled <= 1:
             raise SettingsError(
                 f"--labelled {labelled:g} is not a share: give a number from 0 to 1"
@@ -297,8 +289,7 @@ def estimate(
             raise SettingsError("--features must be at least 1 and --classes 2")
         n_labelled = int(labelled * counts[0])
         size = GraphSize(counts[0], counts[1], features, classes, n_labelled)
-        on: Any = device
-        plan = pipeline.estimate_counts(size, chosen, on)
+        plan = pipeline.estimate_counts(size, chosen)
     elif counts != (None, None):
         raise SettingsError(
             "one of --nodes and --edges is a number and the other a table: give two "

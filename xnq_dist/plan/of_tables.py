@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from xnq_dist.core import cluster
 from xnq_dist.core.backend import gpu_facts
@@ -79,11 +79,7 @@ def estimate(
     return _placed(settings, planned)
 
 
-def estimate_counts(
-    size: GraphSize,
-    settings: Settings,
-    device: Literal["cpu", "gpu"] | None = None,
-) -> Plan:
+def estimate_counts(size: GraphSize, settings: Settings) -> Plan:
     """The figures of a hypothetical graph, from its counts.
 
     Parameters
@@ -92,31 +88,19 @@ def estimate_counts(
         Nodes, directed edges, features, classes and labelled nodes.
     settings
         `cluster.workers`, `.threads` and `.memory_limit` describe the workers, which
-        need not exist.
-    device
-        ``gpu``: one GPU for each worker; None: what `backend` and `cluster.kind` say.
-
-    Raises
-    ------
-    SettingsError
-        When `device` contradicts the settings.
+        need not exist; with `backend` = ``gpu``, or a `cluster.kind` of GPUs, each has
+        a GPU.
     """
     chosen = settings.cluster
-    asked = settings.backend == "gpu" or CLUSTERS[chosen.kind].gpu
-    device = device or ("gpu" if asked else "cpu")
-    if device == "cpu" and asked:
-        raise SettingsError(
-            f"backend = {settings.backend} and cluster.kind = {chosen.kind} need GPUs: "
-            "leave --device cpu out, or change the settings"
-        )
-    if device == "gpu" and chosen.device_memory == "auto":
+    on_gpus = settings.backend == "gpu" or CLUSTERS[chosen.kind].gpu
+    if on_gpus and chosen.device_memory == "auto":
         chosen = chosen.model_copy(update={"device_memory": GPU_BYTES})
         settings = settings.model_copy(update={"cluster": chosen})
 
     def planned(settings: Settings) -> Plan:
         """The figures on one kind of cluster."""
         workers = _workers(settings)
-        if device == "gpu":
+        if on_gpus:
             share = parse_bytes(settings.cluster.device_memory)
             workers = replace(workers, threads=1, device=share)
         else:
