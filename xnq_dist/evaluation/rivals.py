@@ -92,7 +92,8 @@ def rival_scores(
     features
         Shape (N, F).
     labels
-        Class codes, -1 if unknown, shape (N,).
+        Class codes, -1 if unknown, shape (N,); two nodes of each class or more, so
+        that models know all classes.
     adjacency
         In-neighbours, shape (N, N), for a rival with neighbours; None: features only.
     """
@@ -115,8 +116,7 @@ def rival_scores(
             # One thread: on a busy machine OpenMP's threads wait for each other.
             with threadpool_limits(1):
                 fitted = clone(model).fit(rows[shown >= 0], shown[shown >= 0])
-                scores = np.full((len(x), n_classes), FLOOR)
-                scores[:, fitted.classes_] = fitted.predict_proba(rows)
+                scores = fitted.predict_proba(rows).astype(np.float64)
             log = np.log(np.maximum(scores, FLOOR))
             logs[at, folds == fold] = log[folds == fold]
             logs[at, free] += log[free] / FOLDS
