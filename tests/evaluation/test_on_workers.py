@@ -125,7 +125,7 @@ def test_same_figures_for_any_number_of_partitions(client, graph, tmp_path):
 def test_scores_are_computed_once_and_an_interrupted_search_resumes(
     client, work, monkeypatch
 ):
-    real, calls = embedded.embed_draw, []
+    real, calls = partial(embedded.embed_method, "xnq"), []
 
     def breaks(client, work, configuration):
         calls.append(configuration["seed"])

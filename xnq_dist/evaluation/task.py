@@ -105,14 +105,13 @@ def load_task(run: RunDirectory, source: TaskSource, seed: int) -> Task:
     else:
         ids = layout.load_ids(run.stage("graph"), graph)
         roles = _read_splits(source.splits, ids, labels)
-    for fold in source.folds or ():
+    folds = source.folds or tuple(roles)
+    for fold in folds:
         if fold not in roles:
             raise SettingsError(
                 f"{source.dataset}: there is no fold {fold}: choose from "
                 f"{', '.join(map(str, roles))}"
             )
-    folds = source.folds or tuple(roles)
-    for fold in folds:
         for code, role in enumerate(ROLES):
             counts = np.bincount(labels[roles[fold] == code], minlength=len(classes))
             if not counts.all():

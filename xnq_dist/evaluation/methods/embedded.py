@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from xnq_dist.readout.plus.learning import PlusScores
 
 __all__ = [
-    "embed_draw",
     "embed_method",
     "plus_configuration",
     "plus_posteriors",
@@ -44,24 +43,22 @@ Embed = Callable[["Client", EvaluationWork, Configuration], Manifest]
 """Computes the stage ``embeddings``, unless it is there, and returns its manifest."""
 
 
-def embed_draw(
-    client: Client, work: EvaluationWork, configuration: Configuration
-) -> Manifest:
-    """The states of a reservoir with these hyperparameters (xnq)."""
-    from xnq_dist.reservoir.embed import embed_scaled
-
-    reservoir = work.settings.reservoir.model_copy(update={"dim": configuration["dim"]})
-    changes = {"method": "xnq", "seed": configuration["seed"], "reservoir": reservoir}
-    settings = work.settings.model_copy(update=changes)
-    scales = configuration["recurrent_scale"], configuration["input_scale"]
-    return embed_scaled(RunDirectory(work.run), settings, client, *scales)
-
-
 def embed_method(
     name: str, client: Client, work: EvaluationWork, configuration: Configuration
 ) -> Manifest:
-    """The embedding of a method of the pipeline, the same for every configuration."""
-    settings = work.settings.model_copy(update={"method": name})
+    """The embedding of a method of the pipeline.
+
+    The reservoir and its seed are those of the configuration, where it has them.
+    """
+    settings = work.settings
+    known = type(settings.reservoir).model_fields
+    drawn = {key: value for key, value in configuration.items() if key in known}
+    changes = {
+        "method": name,
+        "seed": configuration.get("seed", settings.seed),
+        "reservoir": settings.reservoir.model_copy(update=drawn),
+    }
+    settings = settings.model_copy(update=changes)
     module = METHODS.module_of(name)
     made: Manifest = module.embed(RunDirectory(work.run), settings, client, silent)
     return made
@@ -114,14 +111,13 @@ def plus_posteriors(
     """
     from xnq_dist.readout.plus.learning import plus_scores
     from xnq_dist.readout.work import Embedded, ReadoutWork
-    from xnq_dist.reservoir.embed import embed_scaled
 
     settings = work.settings.model_copy(update={"method": "xnq+", "seed": seed})
     run = RunDirectory(work.run)
-    made = embed_scaled(run, settings, client, *set_scales(settings))
+    made = embed_method("xnq+", client, work, {"seed": seed})
     began = time.perf_counter()
     # For the files of the passes, which are deleted afterwards.
-    passes = RunDirectory(work.run).stage("draw-plus")
+    passes = run.stage("draw-plus")
     try:
         known = labels, np.ones(len(labels)), work.task().classes
         fixed = client, Embedded.of(run, settings), *known, settings, passes.begin()

@@ -23,7 +23,6 @@ from xnq_dist.evaluation.grid_search import (
 from xnq_dist.evaluation.methods.baselines import cdq, densities, enq, wvrn
 from xnq_dist.evaluation.methods.demon import demon
 from xnq_dist.evaluation.methods.embedded import (
-    embed_draw,
     embed_method,
     plus_configuration,
     plus_split_scores,
@@ -175,7 +174,7 @@ METHODS: dict[str, Method] = {
             name="xnq",
             embedder="reservoir",
             configurations=reservoir_draws,
-            score=partial(row_scores, embed_draw),
+            score=partial(row_scores, partial(embed_method, "xnq")),
         ),
         Method(
             name="xnq+",
