@@ -258,11 +258,13 @@ def estimate(
     config: Config = None,
     settings: Set = None,
     features: Annotated[
-        int, typer.Option(help="With numbers: features per node.")
+        int, typer.Option(min=1, help="With numbers: features per node.")
     ] = 128,
-    classes: Annotated[int, typer.Option(help="With numbers: number of classes.")] = 2,
+    classes: Annotated[
+        int, typer.Option(min=2, help="With numbers: number of classes.")
+    ] = 2,
     labelled: Annotated[
-        float, typer.Option(help="With numbers: share of labelled nodes.")
+        float, typer.Option(min=0, max=1, help="With numbers: share of labelled nodes.")
     ] = 0.01,
     as_json: Json = False,
 ) -> None:
@@ -279,25 +281,13 @@ def estimate(
     from xnq_dist.plan import GraphSize, check_client_fits, check_fits
 
     chosen = load_settings(config, settings or ())
-    counts = _count(nodes), _count(edges)
-    if counts[0] is not None and counts[1] is not None:
-        if not 0 <= labelled <= 1:
-            raise SettingsError(
-                f"--labelled {labelled:g} is not a share: give a number from 0 to 1"
-            )
-        if features < 1 or classes < 2:
-            raise SettingsError("--features must be at least 1 and --classes 2")
-        n_labelled = int(labelled * counts[0])
-        size = GraphSize(counts[0], counts[1], features, classes, n_labelled)
-        plan = pipeline.estimate_counts(size, chosen)
-    elif counts != (None, None):
-        raise SettingsError(
-            "one of --nodes and --edges is a number and the other a table: give two "
-            "numbers or two tables"
-        )
+    n_nodes, n_edges = _count(nodes), _count(edges)
+    if n_nodes is None or n_edges is None:
+        plan = pipeline.estimate(Sources(nodes, edges, memberships), chosen)
     else:
-        sources = Sources(nodes, edges, memberships)
-        plan = pipeline.estimate(sources, chosen)
+        n_labelled = int(labelled * n_nodes)
+        size = GraphSize(n_nodes, n_edges, features, classes, n_labelled)
+        plan = pipeline.estimate_counts(size, chosen)
     for name, value in plan.lines():
         typer.echo(f"  {name:<32}{value}")
     print_json(plan.to_dict())

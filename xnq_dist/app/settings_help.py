@@ -45,8 +45,6 @@ COMMON = (
     *("cluster.kind", "cluster.workers", "report.class", "disclosure.min_size"),
 )
 """Settings that most users change."""
-WIDE = 120
-"""Columns of a terminal from which explanations are complete."""
 
 
 def group_of(name: str) -> str:
@@ -106,7 +104,7 @@ def common_settings() -> str:
             columns,
             initial_indent=f"    {name + ' = ' + default:<31} ",
             subsequent_indent=" " * 36,
-            max_lines=None if columns >= WIDE else 2,
+            max_lines=2,
             placeholder=" ...",
         )
     lines.append(f"\nAll {len(rows)} settings: xnq-dist settings")
