@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -70,15 +70,12 @@ class RunStatus:
 
     @classmethod
     def read(cls, run: RunDirectory) -> RunStatus | None:
-        """The last record in a run directory; None if there is none."""
+        """The last record in a run directory; None if there is none of this version."""
         try:
             values = run.read_record(STATUS)
-        except DamagedError:
+            return cls(**values) if values else None
+        except (DamagedError, TypeError):
             return None
-        if values is None:
-            return None
-        known = {each.name for each in fields(cls)}
-        return cls(**{name: value for name, value in values.items() if name in known})
 
     def place(self, left: str = "") -> str:
         """Stage, step and time left in one line; empty before the first stage."""
