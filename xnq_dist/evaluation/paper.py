@@ -22,7 +22,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xnq_dist.core.errors import StageError
 from xnq_dist.core.quantifiers import QUANTIFIERS
 from xnq_dist.evaluation.rendered_table import EMPTY, RenderedTable
 
@@ -71,6 +70,9 @@ METHODS = [*dict.fromkeys(method for _, method, _ in FIGURES)]
 DATASETS = [*dict.fromkeys(dataset for *_, dataset in FIGURES)]
 """In the order of the paper."""
 
+Errors = dict[str, dict[str, dict[str, float]]]
+"""Errors of one fold by quantifier, split and metric."""
+
 
 @dataclass(frozen=True)
 class Tested:
@@ -93,11 +95,6 @@ def paper_tables(results: pa.Table, estimates: pa.Table) -> list[RenderedTable]:
     ----------
     results, estimates
         Tables with schemas of these names; several data sets may be concatenated.
-
-    Raises
-    ------
-    StageError
-        When validation cannot choose a quantifier from the results.
     """
     tested = fold_errors(results)
     pairs = estimates.group_by(["dataset", "class"]).aggregate([])
@@ -128,49 +125,30 @@ def fold_errors(results: pa.Table) -> list[Tested]:
     allows the method (`ALLOWED`), or from all if none of these was evaluated. Ties go
     to the first in the order of `ALLOWED`. Within a quantifier, rows marked
     ``selected`` have the draw and calibration that validation chose.
-
-    Raises
-    ------
-    StageError
-        When there are several quantifiers but no validation AE to choose by.
     """
-    folds: dict[tuple[Any, ...], dict[str, dict[tuple[str, str], float]]] = defaultdict(
-        lambda: defaultdict(dict)
+    folds: dict[tuple[Any, ...], Errors] = defaultdict(
+        lambda: defaultdict(lambda: defaultdict(dict))
     )
     for row in results.filter(results["selected"]).to_pylist():
         fold = tuple(row[n] for n in ("dataset", "method", "label_share", "fold"))
-        folds[fold][row["quantifier"]][row["split"], row["metric"]] = row["value"]
+        folds[fold][row["quantifier"]][row["split"]][row["metric"]] = row["value"]
     tested = []
-    for (dataset, method, share, fold), errors in sorted(folds.items()):
-        chosen = _choice(f"{method} on {dataset!r}, fold {fold}", method, errors)
+    for (dataset, method, share, _), errors in sorted(folds.items()):
+        chosen = _choice(method, errors)
         others = [name for name in errors if method == REFERENCE and name != chosen]
         for name in [chosen, *others]:
-            of_test = {m: errors[name].get(("test", m)) for m in DIGITS}
-            known = {m: value for m, value in of_test.items() if value is not None}
             named = method if name == chosen else name
             column = f"{dataset}, {100 * share:.3g} % of the labels"
             column = dataset if share == 1 else column
-            tested.append(Tested(dataset, column, named, name, known))
+            tested.append(Tested(dataset, column, named, name, errors[name]["test"]))
     return tested
 
 
-def _choice(
-    where: str, method: str, errors: Mapping[str, Mapping[tuple[str, str], float]]
-) -> str:
+def _choice(method: str, errors: Errors) -> str:
     allowed = ALLOWED.get(VARIANTS.get(method, method), ())
     candidates = [name for name in allowed if name in errors]
     candidates = candidates or [name for name in QUANTIFIERS if name in errors]
-    if len(candidates) == 1:
-        return candidates[0]
-    by_validation = [
-        name for name in candidates if ("validation", "ae") in errors[name]
-    ]
-    if not by_validation:
-        raise StageError(
-            f"results: {where}, has the quantifiers {', '.join(candidates)} but no "
-            "validation AE to choose by: evaluate it on folds with validation nodes"
-        )
-    return min(by_validation, key=lambda name: errors[name]["validation", "ae"])
+    return min(candidates, key=lambda name: errors[name]["validation"]["ae"])
 
 
 def _values(
