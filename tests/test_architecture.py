@@ -87,21 +87,21 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 206_513,
+    "all": 205_543,
     "core": 26_113,
     "graph": 39_758,
     "reservoir": 18_674,
     "groups": 2_497,
-    "plan and needs": 6_039,
-    "pipeline and the modules next to it": 5_937,
-    "command line and flows": 8_178,
+    "plan and needs": 5_890,
+    "pipeline and the modules next to it": 5_928,
+    "command line and flows": 7_994,
     "readout": 22_748,
     "quantify and selection": 30_385,
     "steps": 9_527,
     "report": 5_709,
     "api": 4_977,
-    "monitor": 3_266,
-    "evaluation": 25_881,
+    "monitor": 3_235,
+    "evaluation": 25_284,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
 
