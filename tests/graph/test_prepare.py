@@ -339,7 +339,7 @@ NODES = {
     ),
     "features of two lengths": (
         node_table(4, features=[[1.0], [1.0], [1.0, 2.0], [1.0]]),
-        r"holds 1 features in row 1 .* and 2 in another row",
+        r"holds 2 features in row 3 .* and 1 in another row",
     ),
     "infinite feature": (
         node_table(4, features=[[1.0, 2.0], [1.0, float("inf")], [1.0, 2.0], [1.0, 2]]),
