@@ -105,4 +105,4 @@ def fitted_rows(size: RunSize) -> tuple[int, int]:
 def _label_width(size: RunSize, settings: Settings) -> int:
     """Columns of xnq+'s sums of labels over neighbours."""
     folds = settings.readout.folds
-    return folds * size.classes + len(Variants(folds)) * (size.classes - 1) + 2
+    return folds * size.classes + len(Variants(folds)) * (size.classes - 1) + 1

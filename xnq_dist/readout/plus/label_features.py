@@ -66,21 +66,23 @@ class Around:
 
     @property
     def width(self) -> int:
-        """Columns of the label counts, of posteriors, and of ones."""
-        return self._counts + self.priors[:, 1:].size + 1
+        """Columns of the label counts, of posteriors, and of degrees."""
+        folds, classes = self.variants.folds, int(self.priors.shape[1])
+        return folds * classes + len(self.variants) * (classes - 1) + 1
 
-    @property
-    def _counts(self) -> int:
-        return self.variants.folds * int(self.priors.shape[1]) + 1
+    def split(self, values: Floats32) -> tuple[Floats32, Floats32, Floats32]:
+        """Views of the label counts by fold, of posteriors by variant, and of degrees.
 
-    def split(self, values: Floats32) -> tuple[Floats32, Floats32]:
-        """Views of the label counts, and of posteriors with ones."""
-        return values[:, : self._counts], values[:, self._counts :]
-
-    def by_variant(self, posteriors: Floats32) -> Floats32:
-        """View of posteriors with ones by variant, shape (n, V, C - 1)."""
-        variants, classes = self.priors.shape
-        return posteriors[:, :-1].reshape(len(posteriors), variants, classes - 1)
+        Shapes (n, K, C), (n, V, C - 1) and (n, 1).
+        """
+        rows, (variants, classes) = len(values), self.priors.shape
+        folds = self.variants.folds
+        counts, posteriors, degree = np.split(values, [folds * classes, -1], axis=1)
+        return (
+            counts.reshape(rows, folds, classes),
+            posteriors.reshape(rows, variants, classes - 1),
+            degree,
+        )
 
     def first_stage(self) -> FirstStage:
         """Read the models."""
@@ -90,28 +92,25 @@ class Around:
     def start(self, number: int) -> Floats32:
         """Return one partition's values, shape (n_owned, width).
 
-        Label indicators by fold and class, and ones to count edges; a label where it
-        is visible, else the mean posterior, and ones.
+        Label indicators by fold and class; a label where it is visible, else the mean
+        posterior; ones, of which the first round makes degrees.
         """
         known = self.where.read_arrays(self.labels[number])
         labels, folds = known["labels"], known["folds"]
         out, first = np.empty((len(labels), self.width), np.float32), self.first_stage()
-        counts, posteriors = self.split(out)
+        counts, posteriors, degree = self.split(out)
 
         def score(rows: slice, x: NDArray[Any]) -> None:
-            means = np.exp(first.scores(x)[..., 1:]).mean(axis=2)
-            posteriors[rows, :-1] = means.reshape(len(x), -1)
+            posteriors[rows] = np.exp(first.scores(x)[..., 1:]).mean(axis=2)
 
         for _ in self.parts[number].over_states(score):
             pass
-        classes, shown = self.priors.shape[1], np.flatnonzero(labels >= 0)
-        counts[:] = 0.0
-        counts[shown, folds[shown] * classes + labels[shown]] = 1.0
-        counts[:, -1] = posteriors[:, -1] = 1.0
+        shown = np.flatnonzero(labels >= 0)
+        label = np.eye(counts.shape[2], dtype=np.float32)[labels[shown]]
+        counts[:], degree[:] = 0.0, 1.0
+        counts[shown, folds[shown]] = label
         seen = self.variants.visible()[:, folds[shown]].T[:, :, None]
-        hot = np.eye(classes, dtype=np.float32)[labels[shown], None]
-        values = self.by_variant(posteriors)
-        values[shown] = np.where(seen, hot[..., 1:], values[shown])
+        posteriors[shown] = np.where(seen, label[:, None, 1:], posteriors[shown])
         return out
 
     def step(
@@ -119,14 +118,14 @@ class Around:
     ) -> Floats32:
         """Return the values after one round, in place of the sums.
 
-        Label counts one hop further away, and means of the neighbours' posteriors,
-        weighted, with one pseudo-neighbour at the prior.
+        Label counts one hop further away; means of the neighbours' posteriors,
+        weighted, with one pseudo-neighbour at the prior; degrees.
         """
-        _, posteriors = self.split(sums)
-        total = self.by_variant(posteriors)
-        total += self.priors[:, 1:].astype(np.float32)
-        total /= posteriors[:, -1:, None] + 1
-        posteriors[:, -1] = 1.0
+        _, posteriors, degree = self.split(sums)
+        if turn > 1:
+            degree[:] = values[:, -1:]
+        posteriors += self.priors[:, 1:].astype(np.float32)
+        posteriors /= degree[:, :, None] + 1
         return sums
 
     def features(
@@ -140,29 +139,26 @@ class Around:
         # In blocks, because float64 intermediates take several times the memory.
         for first in range(0, len(chosen), BLOCK):
             block = slice(first, first + BLOCK)
-            hops, means = zip(
-                *(self.split(each[block]) for each in rounds), strict=True
-            )
+            parts = [self.split(each[block]) for each in rounds]
             for at, variant in enumerate(chosen[block].T):
-                found[block, at, :count] = self._of_variant(hops, means, variant)
+                found[block, at, :count] = self._of_variant(parts, variant)
         return found
 
     def _of_variant(
-        self, hops: Sequence[Floats32], means: Sequence[Floats32], chosen: Ints
+        self, rounds: Sequence[tuple[Floats32, Floats32, Floats32]], chosen: Ints
     ) -> Floats:
         """Label features of rows, each in its chosen variant, (n, `feature_count`).
 
         For each hop: the share of each class but the first among the labels that walks
         of that length reach, smoothed to the prior with `SMOOTHING` pseudo-labels, and
         log(1 + labels reached), with counts divided by the share of visible folds; the
-        neighbours' mean probabilities at each hop; log(1 + degree). `hops` and `means`
-        are those of `split` after rounds 1 and 2.
+        neighbours' mean probabilities at each hop; log(1 + degree). `rounds` are the
+        parts of the values after each (`split`).
         """
         visible, prior = self.variants.visible()[chosen], self.priors[chosen]
         visible_share = visible.mean(axis=1)[:, None]
         columns = []
-        for values in hops:
-            by_fold = values[:, :-1].reshape(*visible.shape, -1)
+        for by_fold, _, _ in rounds:
             # Visible folds are added; subtracting hidden ones from a total would leave
             # a rounding residue of the node's own label, a leak that trees can exploit.
             counts = np.zeros(prior.shape)
@@ -173,8 +169,8 @@ class Around:
             share = (counts + SMOOTHING * prior) / (reached + SMOOTHING)
             columns += [share[:, 1:], np.log1p(reached)]
         each = np.arange(len(chosen))
-        columns += [self.by_variant(values)[each, chosen] for values in means]
-        columns.append(np.log1p(hops[0][:, -1:].astype(np.float64)))
+        columns += [posteriors[each, chosen] for _, posteriors, _ in rounds]
+        columns.append(np.log1p(rounds[0][2].astype(np.float64)))
         return np.concatenate(columns, axis=1)
 
 
