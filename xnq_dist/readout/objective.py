@@ -167,23 +167,26 @@ class Rows:
         intercept = np.stack([each.intercept for each in problems])
         count, classes, width = coef.shape
         columns = count * classes
-        panels = pack(coef.reshape(-1, width).T)
-        # Whole panels: products then have no edges.
-        more = panels.shape[0] * panels.shape[2] - columns
-        shifts = np.pad(intercept.ravel(), (0, more))
+        panels = pack(coef.reshape(columns, width).T)
         # "W": for read-only arrays the kernel would be compiled once more.
         labels = np.require(self.labels, np.int32, ["C", "W"])
         folds = np.require(self.folds, np.int32, ["C", "W"])
         # A hidden fold may have no rows, where there are few labels.
         places = np.arange(int(folds.max(initial=0)) + 1)
         visible = np.stack([~np.isin(places, each.hidden) for each in problems])
-        losses, totals, used = np.zeros(count), np.zeros(columns), self.used
-        slopes, some = np.zeros((width, len(shifts))), max(1, VALUES // max(1, width))
-        for first in range(0, len(labels), some):
-            rows = self.x[first : first + some].astype(np.float64)
-            known = labels, folds, used, visible
-            _add_sums(rows, first, known, panels, shifts, (losses, totals, slopes))
-        by_coef = slopes[:, :columns].T.reshape(count, -1)
+        losses, totals = np.zeros(count), np.zeros(columns)
+        slopes, some = np.zeros((width, columns)), max(1, VALUES // max(1, width))
+        for first in range(0, len(self.labels), some):
+            block = slice(first, first + some)
+            rows = self.x[block].astype(np.float64)
+            logits, part = np.empty((len(rows), columns)), np.empty((width, columns))
+            multiply(rows, panels, logits)
+            logits += intercept.ravel()
+            known = labels[block], folds[block], self.used[block]
+            _add_losses(logits, *known, visible, losses, totals)
+            multiply(rows.T, pack(logits), part)
+            slopes += part
+        by_coef = slopes.T.reshape(count, -1)
         gradient = by_coef, totals.reshape(count, classes)
         return np.concatenate([losses[:, None], *gradient], axis=1)
 
@@ -199,61 +202,48 @@ def _curvature(logits: Floats) -> Floats:
 
 
 @njit(cache=True, nogil=True)
-def _add_sums(
-    rows: Floats,
-    first: int,
-    known: tuple[Ints32, Ints32, Floats, Bools],
-    panels: Floats,
-    shifts: Floats,
-    sums: tuple[Floats, Floats, Floats],
+def _add_losses(
+    logits: Floats,
+    labels: Ints32,
+    folds: Ints32,
+    weights: Floats,
+    visible: Bools,
+    losses: Floats,
+    totals: Floats,
 ) -> None:
-    """Add the sums of a block of rows, those from `first` on."""
-    labels, folds, used, visible = known
-    losses, totals, slopes = sums
-    logits = np.empty((len(rows), len(shifts)))
-    # P(class) minus the label, as panels.
-    excess = np.zeros((len(panels), len(rows), panels.shape[2]))
-    multiply(rows, panels, logits)
-    width, count = excess.shape[2], len(visible)
-    classes = len(totals) // count
+    """Add the losses of a block of rows, and their derivatives by the logits.
+
+    These replace the logits: weight times P(class) minus the label, shape (m, p k).
+    """
+    problems = len(visible)
+    classes = len(totals) // problems
+    # By element: views of a row's classes take half as long again.
     for row in range(len(logits)):
-        for c in range(len(shifts)):  # expressions of arrays take seconds to compile
-            logits[row, c] += shifts[c]
-        own = labels[first + row]
-        panel, place = 0, 0
-        for problem in range(count):
-            seen = visible[problem, folds[first + row]]  # of fold -1, used is 0
-            weight, at = used[first + row] * seen, problem * classes
-            top, mass, scale = -np.inf, 0.0, 0.0
-            if weight and classes == 1:
-                margin = logits[row, at] if own else -logits[row, at]
+        label = labels[row]
+        for problem in range(problems):
+            at = problem * classes
+            # Of fold -1, the weight is 0.
+            weight = weights[row] * visible[problem, folds[row]]
+            if not weight:
+                for c in range(at, at + classes):
+                    logits[row, c] = 0.0
+            elif classes == 1:
+                margin = logits[row, at] if label else -logits[row, at]
                 half = math.exp(-abs(margin))
                 losses[problem] += weight * (max(-margin, 0.0) + math.log1p(half))
                 wrong = (half if margin > 0 else 1.0) / (1.0 + half)
-                logits[row, at] = -wrong if own else wrong
-                scale = weight
-            elif weight:
+                logits[row, at] = weight * (-wrong if label else wrong)
+            else:
+                top, mass = -np.inf, 0.0
                 for c in range(at, at + classes):
                     top = max(top, logits[row, c])
-                chosen = logits[row, at + own] - top
+                chosen = logits[row, at + label] - top
                 for c in range(at, at + classes):
                     logits[row, c] = math.exp(logits[row, c] - top)
                     mass += logits[row, c]
                 losses[problem] += weight * (math.log(mass) - chosen)
-                scale = weight / mass
-            for c in range(classes):
-                value = 0.0
-                if weight:
-                    value = scale * logits[row, at + c]
-                    if classes > 1 and c == own:
-                        value -= weight
-                totals[at + c] += value
-                excess[panel, row, place] = value
-                place += 1
-                if place == width:
-                    panel, place = panel + 1, 0
-    part = np.empty(slopes.shape)
-    multiply(rows.T, excess, part)
-    for row in range(len(part)):
-        for c in range(len(shifts)):
-            slopes[row, c] += part[row, c]
+                for c in range(at, at + classes):
+                    logits[row, c] *= weight / mass
+                logits[row, at + label] -= weight
+        for column in range(len(totals)):
+            totals[column] += logits[row, column]
