@@ -83,7 +83,7 @@ def test_weights_act_in_pool_first_stage_trees_and_priors():
         return 0
 
     one, two, _ = (
-        cross_fit([rows] * 5, [1.0], first)[1]
+        cross_fit([rows] * 5, [1.0], first)[0][1]
         for at, w in ((slice(None), WEIGHTS), (TWICE, ONES), (slice(None), ONES[:N]))
         for rows in [block_rows(x[at], y[at], folds[at], w, 2, slice(0, 4))]
     )

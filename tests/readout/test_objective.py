@@ -38,8 +38,8 @@ def test_fits_of_a_search_start_from_the_nearest_fit(monkeypatch):
         ]
 
     monkeypatch.setattr(regularisation, "fit_jobs", fit_jobs)
-    found = cross_fit([rows] * 2, range(5), search_from_middle)
-    assert [model.strength for model in found] == [3, 3]
+    models, _ = cross_fit([rows] * 2, range(5), search_from_middle)
+    assert [model.strength for model in models] == [3, 3]
     assert [step[0][1] for step in seen] == [2, 1, 3, 4]
     assert seen[0] == [((0,), 2, None), ((1,), 2, None)]
     assert [step[1][2].strength for step in seen[1:]] == [2, 2, 3]

@@ -23,7 +23,7 @@ from xnq_dist.readout.logistic import (
     warn_of_unconverged,
 )
 from xnq_dist.readout.objective import Rows
-from xnq_dist.readout.regularisation import climb, cross_fit, held_out
+from xnq_dist.readout.regularisation import climb, cross_fit
 from xnq_dist.readout.rows import Part, write_scored
 from xnq_dist.readout.saved import flat, nested
 from xnq_dist.readout.work import Fitted, ReadoutWork, to_fit
@@ -111,9 +111,9 @@ def held_out_logits(
     """
     grid = GRID if settings.C == "select" else (settings.C,)
     each = [rows] * (int(rows.folds.max()) + 1)
-    models = cross_fit(each, grid, climb, threads)
+    models, logits = cross_fit(each, grid, climb, threads)
     (final,) = fit_jobs([FitJob(rows, (), models[0].strength, models[0])])
-    logits, others = held_out(each, models), rows.folds < 0
+    others = rows.folds < 0
     logits[others] = decision(final, rows.x[others])
     return [*models, final], logits
 

@@ -29,11 +29,11 @@ PULL = 0.5
 
 def cross_fit(
     rows: Sequence[Rows], grid: Sequence[float], search: Search, threads: int = 1
-) -> Sequence[LinearModel]:
+) -> tuple[Sequence[LinearModel], Floats]:
     """Choose C from an ascending grid by the held-out loss.
 
     `rows`: those for the model without each fold. Returns these models, whose
-    `strength` is C.
+    `strength` is C, and their `held_out` logits.
     """
     tried: dict[int, Sequence[LinearModel]] = {}
 
@@ -48,7 +48,8 @@ def cross_fit(
         losses = row_losses(held_out(rows, tried[place]), rows[0].labels)
         return float(losses @ rows[0].used)
 
-    return tried[search(loss, len(grid))]
+    models = tried[search(loss, len(grid))]
+    return models, held_out(rows, models)
 
 
 def held_out(rows: Sequence[Rows], models: Sequence[LinearModel]) -> Floats:

@@ -38,7 +38,7 @@ from xnq_dist.graph.layout import load_labels, node_index
 from xnq_dist.readout.folds import plan_folds
 from xnq_dist.readout.logistic import row_losses
 from xnq_dist.readout.objective import Rows
-from xnq_dist.readout.regularisation import climb, cross_fit, held_out
+from xnq_dist.readout.regularisation import climb, cross_fit
 from xnq_dist.readout.rows import join
 from xnq_dist.readout.work import located, to_fit
 from xnq_dist.reservoir.embed import reservoir_spec
@@ -91,8 +91,8 @@ def out_of_fold_log_loss(
 ) -> tuple[float, float]:
     """Lowest mean out-of-fold log-loss of `COSTS`, and its standard error."""
     rows = [Rows.of(x, labels, folds, n_classes)] * (int(folds.max()) + 1)
-    models = cross_fit(rows, COSTS, climb, threads)
-    losses = row_losses(held_out(rows, models), labels)
+    _, logits = cross_fit(rows, COSTS, climb, threads)
+    losses = row_losses(logits, labels)
     return float(losses.mean()), float(losses.std(ddof=1) / np.sqrt(len(losses)))
 
 

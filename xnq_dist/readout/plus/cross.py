@@ -199,9 +199,7 @@ def _second_rows(
         scores = first.scores(x[block])
         each = np.arange(len(scores))
         out_of_fold[block] = scores[each, folds[block]]
-        for place in range(count):
-            of_variant = scores[each, chosen[block, place]]
-            z[block, place] = second_rows(of_variant, features[block, place])
+        z[block] = second_rows(scores[each[:, None], chosen[block]], features[block])
     embedded = x[:, used_by_trees(blocks)]
     provided = features.shape[2] - feature_count(classes)
     return SecondRows(

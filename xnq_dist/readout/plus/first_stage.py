@@ -124,7 +124,7 @@ def fit_block(
     """Choose one block's C, and fit its models of every variant; runs as one task."""
     rows = block_rows(x, labels, folds, weights, n_classes, columns)
     each = [rows] * variants.folds
-    single = cross_fit(each, grid, search_from_middle, threads)
+    single, _ = cross_fit(each, grid, search_from_middle, threads)
     # No start from a model of one hidden fold: it was fitted to the other fold.
     pairs = variants.hidden[variants.folds :]
     jobs = [FitJob(rows, hidden, single[0].strength) for hidden in pairs]

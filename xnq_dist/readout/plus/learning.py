@@ -64,8 +64,6 @@ class PlusScores:
     by_group: tuple[Ints, Floats] | None
     """Index and posteriors of labelled nodes by models fitted without labels of their
     group, shape (h,) and (h, C)."""
-    facts: dict[str, Any]
-    """Facts about the fit, JSON values."""
 
 
 def fit(work: ReadoutWork) -> Fitted:
@@ -219,7 +217,7 @@ def plus_scores(work: ReadoutWork) -> PlusScores:
     `fit`; files of the attempt can be deleted afterwards. The client holds N x C
     float32.
     """
-    (readout, *files), facts = fit(work)
+    (readout, *files), _ = fit(work)
     where, count = work.attempt, len(work.parts)
     tasks = [
         work.submit(partition_logits, part, where, readout, features)
@@ -232,4 +230,4 @@ def plus_scores(work: ReadoutWork) -> PlusScores:
     for held in files[count:]:
         arrays = where.read_arrays(held)
         by_group = arrays["index"], arrays["posterior"]
-    return PlusScores(logits, own, by_group, facts)
+    return PlusScores(logits, own, by_group)

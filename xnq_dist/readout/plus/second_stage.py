@@ -48,7 +48,7 @@ from xnq_dist.readout.plus.trees import (
     boosted_logits,
     fit_trees,
 )
-from xnq_dist.readout.regularisation import cross_fit, held_out, search_from_middle
+from xnq_dist.readout.regularisation import cross_fit, search_from_middle
 from xnq_dist.reservoir.descriptors import HOPS, RAW
 
 __all__ = [
@@ -152,12 +152,12 @@ def used_by_trees(blocks: Sequence[int]) -> Ints:
 def second_rows(scores: Floats, features: Floats32) -> Floats32:
     """Inputs of the second stage: log-odds to the first class, and label features.
 
-    `scores` are log-probabilities by the blocks of the first stage, (n, B, C),
-    `features` (n, F); the result has the shape (n, B (C - 1) + F).
+    `scores` are log-probabilities by the blocks of the first stage, (..., B, C),
+    `features` (..., F); the result has the shape (..., B (C - 1) + F).
     """
-    rows, blocks, classes = scores.shape
-    odds = (scores[:, :, 1:] - scores[:, :, :1]).reshape(rows, blocks * (classes - 1))
-    return np.concatenate([odds, features], axis=1, dtype=np.float32)
+    odds = scores[..., 1:] - scores[..., :1]
+    odds = odds.reshape(*features.shape[:-1], -1)
+    return np.concatenate([odds, features], axis=-1, dtype=np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,8 +231,7 @@ def fit_linear(
     Returns these, and logits of the rows by the one without their fold.
     """
     ready = [standardised(rows, fold, columns) for fold in range(rows.count)]
-    models = cross_fit(ready, grid, search_from_middle, threads)
-    return models, held_out(ready, models)
+    return cross_fit(ready, grid, search_from_middle, threads)
 
 
 def fit_regressions(
@@ -306,8 +305,7 @@ def _truncated(
     total = np.sum([losses[:common] for _, losses in folds], axis=0)
     turns = int(np.argmin(total[1:])) + 1
     each = [model.truncated(turns) for model, _ in folds]
-    fields = map(np.stack, zip(*each, strict=True))
-    return dict(zip(BoostedTrees._fields, fields, strict=True))
+    return BoostedTrees(*map(np.stack, zip(*each, strict=True)))._asdict()
 
 
 def _gain(rows: SecondRows, logits: Floats, before: Floats) -> dict[str, float] | None:
