@@ -267,17 +267,13 @@ def test_flipping_a_label_leaves_the_models_of_its_own_fold(
 def test_unlabelled_nodes_have_the_mean_score_of_all_folds(run):
     """A labelled one has that of its own fold, which a second file has of all nodes."""
     model, classes = saved(run), run.stage("labels").manifest().facts["classes"]
-    graph, embeddings, stage = (
-        run.stage(name) for name in ("graph", "embeddings", "posteriors")
-    )
+    graph, stage = run.stage("graph"), run.stage("posteriors")
     labels = load_labels(run.stage("labels"), run.stage("labels").manifest()).codes
     for number, rows in enumerate(node_index(graph, graph.manifest())):
         record = run.stage("readout").manifest().named(FEATURES)[number]
         features = read_features(run.stage("readout"), record, "each")
-        part = Part(
-            *(graph, graph.manifest().named("nodes-")[number]),
-            *(embeddings, embeddings.manifest().named("part-")[number]),
-        )
+        embeddings = run.stage("embeddings").manifest().named("part-")[number]
+        part = Part(run, 1, None, embeddings, None)
         x = np.concatenate([v for _, v in part.states()])
         logs = np.empty((len(rows), 3, len(classes)))
         for row in range(len(rows)):

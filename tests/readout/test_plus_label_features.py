@@ -34,7 +34,7 @@ class Embedded(Part):
     """One partition's embeddings, in two batches."""
 
     def __init__(self, threads=1):
-        super().__init__(None, None, None, None, threads=threads)
+        super().__init__(None, threads, None, None, None)
 
     def states(self):
         yield 0, X[:25]

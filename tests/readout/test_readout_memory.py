@@ -38,7 +38,8 @@ def test_labelled_rows_of_all_partitions_are_joined_in_one_copy():
 
 def test_embeddings_are_read_a_row_group_at_a_time(tmp_path):
     """Arrow's reader keeps what it read of all groups until its last batch."""
-    attempt = RunDirectory(tmp_path).stage("embeddings").begin()
+    run = RunDirectory(tmp_path)
+    attempt = run.stage("embeddings").begin()
     rng, ids = np.random.default_rng(1), pa.array(np.arange(40_000))
     with attempt.table_writer("part-00000", "embeddings") as writer:
         for first in range(0, len(ids), 4_000):
@@ -46,8 +47,7 @@ def test_embeddings_are_read_a_row_group_at_a_time(tmp_path):
             rows = pa.FixedSizeListArray.from_arrays(values, 256)
             part = {"node_id": ids[first : first + 4_000], "embedding": rows}
             writer.write(pa.table(part))
-    where = attempt
-    part = Part(None, None, where, writer.record)
+    part = Part(run, 1, None, writer.record, None)
     read = part.states()
     # The reader keeps the bytes objects that our stream returns.
     peak, sizes = peak_of(lambda: [x.nbytes for _, x in read])

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Bools, Floats32, Ints
-from xnq_dist.core.store import Attempt, FileRecord, Stage
+from xnq_dist.core.store import Attempt, FileRecord, RunDirectory
 
 __all__ = [
     "BATCH",
@@ -49,42 +49,38 @@ embeddings."""
 class Part:
     """One partition's files."""
 
-    graph: Stage
-    nodes: FileRecord
-    embeddings: Stage
-    rows: FileRecord
-    labels: tuple[Stage, FileRecord] | None = None
-    """The nodes' labels; None: they have none."""
-    threads: int = 1
+    run: RunDirectory
+    threads: int
     """Batches of embeddings that a task processes at a time."""
-    scores: tuple[Stage, FileRecord] | None = None
+    nodes: FileRecord
+    embeddings: FileRecord
+    labels: FileRecord
+    scores: FileRecord | None = None
     """Scores of another model; None: there are none."""
 
     def read_nodes(self) -> tuple[pa.ChunkedArray, Ints]:
         """Read node ids and canonical indexes in local row order."""
-        nodes = self.graph.read_table(self.nodes, "graph_nodes", ["node_id", "index"])
+        graph, columns = self.run.stage("graph"), ["node_id", "index"]
+        nodes = graph.read_table(self.nodes, "graph_nodes", columns)
         return nodes["node_id"], nodes["index"].to_numpy()
 
     def read_scores(self, rows: int) -> Floats32:
         """Read another model's scores of all `rows` nodes, shape (rows, S)."""
         if self.scores is None:
             return np.empty((rows, 0), np.float32)
-        stage, record = self.scores
-        found: Floats32 = stage.read_arrays(record)["scores"]
+        found: Floats32 = self.run.stage("scores").read_arrays(self.scores)["scores"]
         return found
 
-    def labelled(self, rows: int) -> Bools:
-        """Whether each of the `rows` nodes has a label."""
-        if self.labels is None:
-            return np.zeros(rows, bool)
-        stage, record = self.labels
-        table = stage.read_table(record, "node_labels", ["label"])
+    def labelled(self) -> Bools:
+        """Whether each of the nodes has a label."""
+        labels = self.run.stage("labels")
+        table = labels.read_table(self.labels, "node_labels", ["label"])
         return np.asarray(table["label"].is_valid().to_numpy(), bool)
 
     def states(self) -> Iterator[tuple[int, NDArray[Any]]]:
         """Yield first row and embeddings of each batch."""
         first = 0
-        with self.embeddings.open(self.rows) as stream:
+        with self.run.stage("embeddings").open(self.embeddings) as stream:
             file = pq.ParquetFile(stream)
             # By group, because the reader keeps what it read until its last batch.
             for group in range(file.num_row_groups):
@@ -146,7 +142,7 @@ def write_scored(
     that scores them was fitted to.
     """
     ids, index = part.read_nodes()
-    out_of_fold = part.labelled(len(ids)) & ~np.isin(index, trained)
+    out_of_fold = part.labelled() & ~np.isin(index, trained)
     # Both the table and the column name the classes: readers keep one or the other.
     metadata = {b"classes": json.dumps(classes).encode()}
     kind = pa.list_(pa.float32(), len(classes))

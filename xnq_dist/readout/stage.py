@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xnq_dist.core.differences import shown
-from xnq_dist.core.errors import StageError
 from xnq_dist.core.failures import stage_errors
 from xnq_dist.core.inputs import posteriors_inputs, readout_inputs
 from xnq_dist.core.method_records import METHODS
@@ -74,17 +72,16 @@ def fit_readout(
     StageError
         When an earlier stage is missing, or files do not fit each other.
     """
-    source, labels = _made_from(run, settings)
-    known = None if source.scores is None else source.scores[1]
-    made = source.manifest, source.embedded, labels, known
-    inputs = readout_inputs(*made, settings)
+    source = Embedded.of(run, settings)
+    graph, labels = source.manifest, source.labels
+    inputs = readout_inputs(graph, source.embedded, labels, source.scores, settings)
     with stage_errors(run.uri, "readout"):
         fitted = run.reuse("readout", inputs)
         if fitted is not None:
             return fitted
         began = time.monotonic()
         attempt = run.stage("readout").begin()
-        groups = node_groups(source.graph, source.manifest, settings)
+        groups = node_groups(source.graph, graph, settings)
         loaded = load_labels(run.stage("labels"), labels)
         used, weights = loaded.codes, loaded.weights
         roles = loaded.roles if labels.facts["has_roles"] else None
@@ -122,12 +119,7 @@ def write_posteriors(
         written = run.reuse("posteriors", inputs)
         if written is not None:
             return written
-        source, labels = _made_from(run, settings)
-        where, known = run.stage("labels"), labels.named("labels-")
-        parts = [
-            replace(part, labels=(where, record))
-            for part, record in zip(source.parts(client), known, strict=True)
-        ]
+        source = Embedded.of(run, settings)
         began, classes = time.monotonic(), fitted.facts["classes"]
         attempt = run.stage("posteriors").begin()
         write = METHODS.module_of(settings.method).write_posteriors
@@ -137,26 +129,13 @@ def write_posteriors(
             client.submit(
                 write, part, number, *made, *features[number : number + 1], pure=False
             )
-            for number, part in enumerate(parts)
+            for number, part in enumerate(source.parts(client))
         ]
         wait_all(client, tasks, partial(progress, "partitions"))
         files = [*chain(*gather(client, tasks))]
         facts = {name: fitted.facts[name] for name in ("classes", "prior")}
         facts["n_nodes"] = source.manifest.facts["n_nodes"]
         return attempt.commit(files, inputs, facts, began)
-
-
-def _made_from(run: RunDirectory, settings: Settings) -> tuple[Embedded, Manifest]:
-    """Return the embedded graph with any scores and its labels, all of one graph."""
-    source = Embedded.of(run, settings)
-    labels = run.complete("labels")
-    for made in (source.embedded, labels):
-        if made.inputs["graph"] != source.manifest.fingerprint:
-            raise StageError(
-                f"{run.uri}: the stage {made.stage} is not of the present graph: run "
-                "prepare and embed again"
-            )
-    return source, labels
 
 
 def _report(facts: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.cluster import threads_each, workers
-from xnq_dist.core.errors import DoesNotFitError
+from xnq_dist.core.errors import DoesNotFitError, StageError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.random_bits import Purpose, mixed_bits, stream_key
 from xnq_dist.core.settings import Settings
@@ -52,14 +52,15 @@ MIN_ROWS = 1_000
 
 @dataclass(frozen=True, eq=False)
 class Embedded:
-    """A graph and its embedding."""
+    """A graph with its embedding and labels: complete stages of a run."""
 
-    graph: Stage
+    run: RunDirectory
     manifest: Manifest
-    embeddings: Stage
+    """Of the stage ``graph``."""
     embedded: Manifest
-    scores: tuple[Stage, Manifest] | None = None
-    """Scores of another model; None: there are none."""
+    labels: Manifest
+    scores: Manifest | None = None
+    """Of the scores of another model; None: there are none."""
 
     @classmethod
     def of(cls, run: RunDirectory, settings: Settings) -> Embedded:
@@ -68,18 +69,22 @@ class Embedded:
         Raises
         ------
         StageError
-            When one is missing.
+            When one is missing, or not of the present graph.
         """
-        scores = None
-        if settings.columns.scores:
-            scores = run.stage("scores"), run.complete("scores")
-        return cls(
-            run.stage("graph"),
-            run.complete("graph"),
-            run.stage("embeddings"),
-            run.complete("embeddings"),
-            scores,
-        )
+        graph, embedded, labels = map(run.complete, ("graph", "embeddings", "labels"))
+        for made in (embedded, labels):
+            if made.inputs["graph"] != graph.fingerprint:
+                raise StageError(
+                    f"{run.uri}: the stage {made.stage} is not of the present graph: "
+                    "run prepare and embed again"
+                )
+        scores = run.complete("scores") if settings.columns.scores else None
+        return cls(run, graph, embedded, labels, scores)
+
+    @property
+    def graph(self) -> Stage:
+        """The stage ``graph``."""
+        return self.run.stage("graph")
 
     @property
     def blocks(self) -> tuple[int, ...]:
@@ -87,17 +92,16 @@ class Embedded:
         return tuple(self.embedded.facts["blocks"])
 
     def parts(self, client: Client) -> list[Part]:
-        """Return every partition's files, without labels."""
-        nodes, rows = self.manifest.named("nodes-"), self.embedded.named("part-")
-        threads = threads_each(client, len(nodes))
-        scores: list[tuple[Stage, FileRecord] | None] = [None] * len(nodes)
-        if self.scores is not None:
-            where, made = self.scores
-            scores = [(where, record) for record in made.named("scores-")]
-        return [
-            Part(self.graph, node, self.embeddings, row, threads=threads, scores=score)
-            for node, row, score in zip(nodes, rows, scores, strict=True)
+        """Return every partition's files."""
+        files = [
+            self.manifest.named("nodes-"),
+            self.embedded.named("part-"),
+            self.labels.named("labels-"),
         ]
+        if self.scores is not None:
+            files.append(self.scores.named("scores-"))
+        threads = threads_each(client, len(files[0]))
+        return [Part(self.run, threads, *each) for each in zip(*files, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +127,7 @@ class ReadoutWork:
 
     @cached_property
     def parts(self) -> list[Part]:
-        """Files of every partition, without labels."""
+        """Files of every partition."""
         return self.source.parts(self.client)
 
     @cached_property
