@@ -184,7 +184,9 @@ class SecondStage:
     def components(
         self, scores: Floats, z: Floats32, x: NDArray[Any], fold: int
     ) -> list[Floats]:
-        """Return log-probabilities of one fold's rows by each model of the pool.
+        """Return log-probabilities of one fold's rows by each model.
+
+        The pool has all of them, or those without the first stage's blocks.
 
         `scores` are by the blocks of the first stage with the fold hidden, (n, B, C);
         `z` is `second_rows` of these, and `x` the rows' columns `used_by_trees`.
@@ -202,13 +204,12 @@ class SecondStage:
             alone = LinearModel(self.scores_coef[fold], self.scores_intercept[fold])
             columns = np.ascontiguousarray(z[:, -provided:])
             logs.append(log_shares(decision(alone, columns)))
-        if len(self.weights) > len(logs):
-            logs += [scores[:, block] for block in range(scores.shape[1])]
-        return logs
+        return [*logs, *np.moveaxis(scores, 1, 0)]
 
     def scores(self, scores: Floats, z: Floats32, x: NDArray[Any], fold: int) -> Floats:
         """Return log-probabilities of the pool; parameters are as for `components`."""
-        return pooled(self.components(scores, z, x, fold), self.weights)
+        logs = self.components(scores, z, x, fold)
+        return pooled(logs[: len(self.weights)], self.weights)
 
 
 def fit_kind(rows: SecondRows, kind: str, fold: int) -> tuple[BoostedTrees, Floats]:
@@ -237,7 +238,7 @@ def fit_linear(
 def fit_regressions(
     rows: SecondRows, priors: Floats, threads: int = 1
 ) -> tuple[SecondStage, dict[str, float] | None]:
-    """Fit a second stage without trees, whose models have equal weights.
+    """Fit a second stage without trees, and without weights of its pool.
 
     `priors` are the class shares without each fold, shape (K, C). Also returns what
     another model's scores gain, None without them.
@@ -249,10 +250,18 @@ def fit_regressions(
         alone = stacked(fit_linear(rows, threads, provided, [1.0])[0])
         _, without = fit_linear(rows, threads, others, [linear[0].strength])
         gain = _gain(rows, logits, without)
-    count = 2 + bool(rows.provided)
-    count += rows.scores.shape[1] if len(rows.labels) < FEW else 0
-    equal = np.full(count, 1.0 / count)
-    return SecondStage(*stacked(linear), priors, rows.blocks, equal, *alone), gain
+    known = *stacked(linear), priors, rows.blocks, np.zeros(0)
+    return SecondStage(*known, *alone), gain
+
+
+def pool_names(rows: SecondRows, stage: SecondStage) -> list[str]:
+    """Names of the models of the pool, in the order of `SecondStage.components`."""
+    names = ["prior", "logistic", *stage.trees]
+    if rows.provided:
+        names.append("scores")
+    if len(rows.labels) < FEW:
+        names += [f"block {at}" for at in range(len(rows.blocks))]
+    return names
 
 
 def conclude(
@@ -265,14 +274,12 @@ def conclude(
     `stage` is from `fit_regressions`; `fits` are by kind, one for each fold. Returns
     the second stage, held-out log-probabilities of the rows, and facts.
     """
-    trees = {kind: _truncated(folds) for kind, folds in fits.items()}
-    equal = np.tile(stage.weights[:1], len(stage.weights) + len(trees))
-    stage = replace(stage, trees=trees, weights=equal)
+    stage = replace(
+        stage, trees={kind: _truncated(each) for kind, each in fits.items()}
+    )
     parts = held_out_parts(rows, stage, rows.folds)
     weights = pool_weights(parts, rows.labels, rows.weights)
-    names = ["prior", "logistic", *trees]
-    names += ["scores"] if rows.provided else []
-    names += [f"block {at}" for at in range(len(parts) - len(names))]
+    names = pool_names(rows, stage)
     facts = {
         "pool": dict(zip(names, weights.tolist(), strict=True)),
         "second_stage_log_losses": {
@@ -289,11 +296,13 @@ def held_out_parts(rows: SecondRows, stage: SecondStage, folds: Ints32) -> Float
     By the models without each row's fold of `folds`, shape (n,); the row's own fold of
     `rows` is hidden from the inputs.
     """
-    parts = np.empty((len(stage.weights), len(rows.labels), rows.classes))
+    count = len(pool_names(rows, stage))
+    parts = np.empty((count, len(rows.labels), rows.classes))
     for fold in range(len(stage.priors)):
         held = np.flatnonzero(folds == fold)
         z = rows.z[held, rows.folds[held] if rows.count > 1 else 0]
-        parts[:, held] = stage.components(rows.scores[held], z, rows.x[held], fold)
+        logs = stage.components(rows.scores[held], z, rows.x[held], fold)
+        parts[:, held] = logs[:count]
     return parts
 
 
