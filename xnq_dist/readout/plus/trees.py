@@ -98,8 +98,6 @@ class Bins(NamedTuple):
     """The bin of each value, shape (D, n)."""
     highest: Floats32
     """The highest value of each bin but the last, then infinity, shape (D, `BINS`)."""
-    counts: Ints
-    """Number of bins of each column, shape (D,)."""
 
 
 class Shape(NamedTuple):
@@ -128,7 +126,7 @@ def fit_trees(
     -------
     The trees, and the summed log-loss of held rows after each round, shape (T + 1,).
     """
-    codes, highest, counts = bins
+    codes, highest = bins
     used = np.flatnonzero(~held).astype(np.uint32)
     shares = np.bincount(labels[used], weights[used], n_classes)
     # An absent class counts as one row, so that its probability is not 0.
@@ -150,7 +148,7 @@ def fit_trees(
         curves = shares * (1.0 - shares) * weights
         trees = value[turn], divided[turn], feature[turn], cut[turn]
         for each in zip(slopes, curves, scores, *trees, strict=True):
-            grow(codes, counts, used, drawn, draws, *each)
+            grow(codes, used, drawn, draws, *each)
         losses.append(_loss(scores, labels, places))
         if len(losses) % STEP == 1 and np.argmin(losses) < len(losses) - STEP:
             break
@@ -226,7 +224,6 @@ def binned(z: NDArray[Any]) -> Bins:
     rows, width = z.shape
     codes = np.empty((width, rows), np.uint8)
     highest = np.full((width, BINS), np.inf, np.float32)
-    counts = np.empty(width, np.int64)
     for at in range(width):
         column = z[:, at].astype(np.float32)
         # Bins are runs of sorted values; a search for each value takes longer.
@@ -237,8 +234,7 @@ def binned(z: NDArray[Any]) -> Bins:
         sizes = np.diff(stops, prepend=0, append=rows)
         codes[at, order] = np.repeat(np.arange(len(sizes)), sizes)
         highest[at, : len(ends)] = ends
-        counts[at] = len(sizes)
-    return Bins(codes, highest, counts)
+    return Bins(codes, highest)
 
 
 def _ends(values: Floats32) -> Floats32:
@@ -284,9 +280,7 @@ def _add_up(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _split(
-    histogram: Floats, bins: int, total: int, sums: Floats, best: Floats
-) -> bool:
+def _split(histogram: Floats, total: int, sums: Floats, best: Floats) -> bool:
     """Find the best split of a leaf by one column; whether it beats `best`.
 
     `histogram` is of the leaf's rows, `total` their number.
@@ -294,11 +288,11 @@ def _split(
     bin at index 1, the slope and curvature; its first value starts as the leaf's own.
     """
     found, slope, curve, count = False, 0.0, 0.0, 0.0
-    for code in range(bins - 1):
+    for code in range(BINS - 1):
         slope += histogram[code, 0]
         curve += histogram[code, 1]
         count += histogram[code, 2]
-        if count > total - LEAST:
+        if count > total - LEAST:  # at the latest in the last bin with rows
             break
         if count >= LEAST:
             other, left = sums[0] - slope, curve + RIDGE
@@ -332,7 +326,6 @@ def _divide(
 @njit(cache=True, nogil=True, error_model="numpy")
 def grow(
     codes: NDArray[np.uint8],
-    bins: Ints,
     used: NDArray[np.uint32],
     drawn: int,
     state: NDArray[np.uint64],
@@ -348,8 +341,8 @@ def grow(
 
     Parameters
     ----------
-    codes, bins
-        Fields of `Bins`, without the highest values.
+    codes
+        Those of `Bins`.
     drawn
         Number of columns that each split looks at.
     state
@@ -383,8 +376,8 @@ def grow(
                         some[each] = columns[min(first + each, drawn - 1)]
                     _add_up(codes, some, of_leaf, slopes, curves, histograms)
                     for each in range(min(TOGETHER, drawn - first)):
-                        data = histograms[each], bins[some[each]], len(of_leaf)
-                        if _split(*data, sums[leaf], best[leaf]):
+                        data = histograms[each], len(of_leaf), sums[leaf]
+                        if _split(*data, best[leaf]):
                             by[leaf] = some[each]
             best[leaf, 0] -= alone
         leaf = int(np.argmax(best[:count, 0]))
