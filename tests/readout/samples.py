@@ -15,6 +15,7 @@ from xnq_dist.core.progress import silent
 from xnq_dist.graph.tables import Sources
 from xnq_dist.readout.fit import fit_rows, held_out_logits
 from xnq_dist.readout.folds import plan_folds
+from xnq_dist.readout.logistic import FitJob, LinearModel, fit_jobs
 from xnq_dist.readout.objective import Rows
 from xnq_dist.readout.stage import fit_readout, write_posteriors
 
@@ -43,6 +44,12 @@ def biased_logits(
     p /= p.sum(axis=1, keepdims=True)
     labels = (rng.random((rows, 1)) > p.cumsum(axis=1)).sum(axis=1)
     return logits, np.minimum(labels, classes - 1).astype(np.int32)
+
+
+def fit_smooth(x, y, n_classes, C, weights=1.0) -> LinearModel:
+    """Fit all rows with half a label of each class at their mean."""
+    rows = Rows.of(x, y, np.zeros(len(y), np.int32), n_classes, weights, smooth=True)
+    return fit_jobs([FitJob(rows, (), C)])[0]
 
 
 def fit_and_write(run, settings, client, progress=silent):

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import small_settings, with_graph, write_graph
+from tests.readout.samples import fit_smooth
 from tests.readout.test_plus import to_posteriors
 from xnq_dist import pipeline
 from xnq_dist.core.errors import InputError, SettingsError
@@ -44,11 +45,11 @@ def drawn(n_classes: int = 2):
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("smooth", [False, True])
-def test_weights_act_in_logistic_regression_as_copies(n_classes, smooth):
+@pytest.mark.parametrize("fit", [fit, fit_smooth])
+def test_weights_act_in_logistic_regression_as_copies(n_classes, fit):
     x, y = drawn(n_classes)
-    one = fit(x, y, n_classes, 1.0, smooth=smooth, weights=WEIGHTS)
-    two = fit(x[TWICE], y[TWICE], n_classes, 1.0, smooth=smooth)
+    one = fit(x, y, n_classes, 1.0, WEIGHTS)
+    two = fit(x[TWICE], y[TWICE], n_classes, 1.0)
     np.testing.assert_allclose(one.coef, two.coef, atol=1e-4)
     np.testing.assert_allclose(one.intercept, two.intercept, atol=1e-4)
 

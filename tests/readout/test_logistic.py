@@ -11,7 +11,7 @@ from scipy.special import log_softmax, softmax
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
-from tests.readout.samples import states
+from tests.readout.samples import fit_smooth, states
 from xnq_dist.core.errors import InputError
 from xnq_dist.readout import logistic, objective
 from xnq_dist.readout.lbfgs import CONVERGED
@@ -108,7 +108,7 @@ def test_smooth_fits_add_half_a_label_of_each_class_at_the_mean(classes):
         coef, intercept = flat[:-classes].reshape(classes, 6), flat[-classes:]
         return mean_objective(coef, intercept, x_all, y_all, 0.7, weights)
 
-    model = fit(x, y, classes, 0.7 if classes > 2 else 1.4, smooth=True)
+    model = fit_smooth(x, y, classes, 0.7 if classes > 2 else 1.4)
     # With a weight vector for both of two classes each takes half, at twice the C.
     found = minimize(value, np.zeros(7 * classes), tol=1e-14, options={"gtol": 1e-7})
     coef = found.x[:-classes].reshape(classes, 6)
@@ -127,20 +127,19 @@ def test_wide_embeddings_are_scaled_by_variances(monkeypatch):
     assert fit(x, y, 2, 1000.0).converged
 
 
-@pytest.mark.parametrize("smooth", [False, True])
-def test_columns_without_information_have_no_weight(smooth):
+@pytest.mark.parametrize(("fit", "half"), [(fit, 0.0), (fit_smooth, 0.5)])
+def test_columns_without_information_have_no_weight(fit, half):
     x, y = states(200, 12, 2)
     constant, zero = np.full((200, 1), 7.5, np.float32), np.zeros((200, 3), np.float32)
     more = np.concatenate([x[:, :5], constant, zero, x[:, 5:], x[:, :1]], axis=1)
-    model = fit(more, y, 2, 1.0, smooth=smooth)
+    model = fit(more, y, 2, 1.0)
     assert model.converged
     np.testing.assert_allclose(model.coef[:, 5:9], 0.0, atol=1e-9)
     # A column and its copy share the weight.
     np.testing.assert_allclose(model.coef[:, 0], model.coef[:, -1], atol=1e-5)
-    nothing = fit(zero, y, 2, 1.0, smooth=smooth)
+    nothing = fit(zero, y, 2, 1.0)
     assert nothing.converged
     share = softmax(decision(nothing, zero), axis=1)[0, 1]
-    half = 0.5 if smooth else 0.0
     assert share == pytest.approx((y.sum() + half) / (200 + 2 * half), abs=1e-4)
 
 
@@ -160,7 +159,7 @@ def test_a_far_mean_changes_the_intercept_alone(mean, C):
 
 def test_one_class_alone_has_a_finite_model_when_smooth():
     x, _ = states(40, 5, 2)
-    model = fit(x, np.ones(40, np.int32), 3, 1.0, smooth=True)
+    model = fit_smooth(x, np.ones(40, np.int32), 3, 1.0)
     assert model.converged
     posterior = softmax(decision(model, x), axis=1)
     # Half a label of each class, and forty of the second, at about the mean.

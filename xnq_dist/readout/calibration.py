@@ -66,7 +66,7 @@ def fit_calibration(
     logits: Floats,
     labels: Ints32,
     prior: float = 0.0,
-    weights: Floats | None = None,
+    weights: Floats | float = 1.0,
 ) -> Calibration:
     """Fit a calibration by maximum likelihood on held-out logits.
 
@@ -86,7 +86,7 @@ def fit_calibration(
         Strength, in rows, of the priors of ``bcts`` and ``temperature`` in addition to
         the weak ones; their mode is the identity.
     weights
-        Of the rows, shape (n,); None: 1 each.
+        Of the rows, shape (n,), or the same of all.
 
     Raises
     ------
@@ -94,7 +94,7 @@ def fit_calibration(
         When `kind` is not one of `KINDS`.
     """
     logits = np.ascontiguousarray(logits, dtype=np.float64)
-    each = np.ones(len(logits)) if weights is None else weights
+    each = np.full(len(logits), weights)
     if kind in PLATT:
         scores = _scores(kind, logits)
         fits = [

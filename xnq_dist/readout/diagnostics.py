@@ -19,7 +19,7 @@ def quality(
     posterior: Floats32,
     labels: Ints32,
     constant: Floats,
-    weights: Floats | None = None,
+    weights: Floats | float = 1.0,
 ) -> dict[str, Any]:
     """Log-loss, accuracy and reliability of each class of held-out posteriors.
 
@@ -27,14 +27,14 @@ def quality(
     log-loss of every row by the class shares alone, the baseline of `skill`. With
     weights, log-losses and accuracy are weighted means.
     """
-    weights = np.ones(len(labels)) if weights is None else weights / weights.mean()
+    each = weights / np.mean(weights)
     exact = posterior.astype(np.float64)
     losses = -np.log(exact[np.arange(len(labels)), labels])
     correct = exact.argmax(axis=1) == labels
     return {
-        "skill": skill(losses * weights, constant * weights),
-        "log_loss": float(np.mean(losses * weights)),
-        "accuracy": float(np.mean(correct * weights)),
+        "skill": skill(losses * each, constant * each),
+        "log_loss": float(np.mean(losses * each)),
+        "accuracy": float(np.mean(correct * each)),
         "reliability": [
             _reliability(exact[:, c], labels == c) for c in range(exact.shape[1])
         ],

@@ -135,23 +135,17 @@ def fit(
     y: Ints32,
     n_classes: int,
     C: float,
-    smooth: bool = False,
-    weights: Floats | None = None,
+    weights: Floats | float = 1.0,
 ) -> LinearModel:
-    """Fit all rows with one C.
-
-    With `smooth`, half a label of every class is added at the mean of the rows: a class
-    without a row then has a small probability, and few labels give no extreme
-    intercepts. Without it, a class without a row is an `InputError`.
-    """
+    """Fit all rows with one C; a class without a row is an `InputError`."""
     counts = np.bincount(y, minlength=n_classes)
-    if n_classes < 2 or len(counts) > n_classes or not (counts.all() or smooth):
+    if n_classes < 2 or len(counts) > n_classes or not counts.all():
         raise InputError(
             f"a readout of {n_classes} classes cannot be fitted to rows of classes "
             f"{np.flatnonzero(counts).tolist()}: label at least one node of each class"
         )
     folds = np.zeros(len(y), np.int32)
-    rows = Rows.of(x, y, folds, n_classes, weights, smooth)
+    rows = Rows.of(x, y, folds, n_classes, weights)
     return fit_jobs([FitJob(rows, (), C)])[0]
 
 

@@ -96,10 +96,12 @@ class Rows:
     folds: Ints32
     """Folds from 0 on, shape (n,); rows of a negative fold are in no fit."""
     n_classes: int
-    weights: Floats | None = None
-    """Weights of the rows' log-losses, shape (n,); None: 1 each."""
+    weights: Floats | float = 1.0
+    """Weights of the rows' log-losses, shape (n,), or the same of all."""
     smooth: bool = False
-    """Whether half a label of each class is added at the mean of the rows."""
+    """Whether half a label of each class is added at the mean of the rows: a class
+    without a row then has a small probability, and few labels give no extreme
+    intercepts."""
     penalty: Floats | float = 1.0
     """Factor of each column's penalty: 1, or its variance for scaled columns."""
     tolerance: float = TOLERANCE
@@ -114,7 +116,7 @@ class Rows:
         labels: Ints32,
         folds: Ints32,
         n_classes: int,
-        weights: Floats | None = None,
+        weights: Floats | float = 1.0,
         smooth: bool = False,
     ) -> Rows:
         """Construct the rows with their moments, which all fits share."""
@@ -124,8 +126,7 @@ class Rows:
     @cached_property
     def used(self) -> Floats:
         """Weights of the rows, 0 without a fold, shape (n,)."""
-        weights = (self.folds >= 0).astype(np.float64)
-        return weights if self.weights is None else weights * self.weights
+        return np.where(self.folds >= 0, self.weights, 0.0)
 
     def moments_of(self, folds: int, problem: Problem | None = None) -> Moments:
         """Moments of the rows with a fold.
