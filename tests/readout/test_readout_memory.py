@@ -12,7 +12,7 @@ from xnq_dist.core.config import load_settings
 from xnq_dist.core.need import PartitionCounts
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.plan import GraphSize, Workers, add_up
-from xnq_dist.readout.plus.label_features import Around
+from xnq_dist.readout.plus.label_features import Around, label_width
 from xnq_dist.readout.rows import Part, join
 
 
@@ -59,7 +59,7 @@ def test_a_round_of_label_features_takes_no_more_than_its_sums():
     count, classes = 200_000, 2
     priors = np.full((len(VARIANTS), classes), 1 / classes)
     around = Around((), None, (), None, priors, VARIANTS)
-    sums = np.ones((count, around.width), np.float32)
+    sums = np.ones((count, label_width(VARIANTS, classes)), np.float32)
     peak, after = peak_of(lambda: around.step(0, 1, sums, sums))
     assert after is sums
     assert peak < 0.25 * sums.nbytes

@@ -8,8 +8,8 @@ from xnq_dist.core.need import Need, RunSize
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.settings.method import MAX_ROWS
 from xnq_dist.readout.plus.cross import HELD_ROWS
-from xnq_dist.readout.plus.label_features import HOPS, feature_count
-from xnq_dist.readout.plus.second_stage import KINDS, tree_columns
+from xnq_dist.readout.plus.label_features import HOPS, feature_count, label_width
+from xnq_dist.readout.plus.second_stage import used_by_trees
 from xnq_dist.readout.plus.variants import Variants
 from xnq_dist.readout.rows import BATCH
 from xnq_dist.readout.select import candidates
@@ -35,10 +35,9 @@ def needs(size: RunSize, settings: Settings) -> Need:
         count = settings.readout.folds * _features(size, settings)
         # Every node has features for each fold; those of fitted nodes are computed
         # again, and written twice: with nodes and with complete groups as folds.
-        features = 4 * count + int(
-            4 * count * fitted_rows(size)[0] / max(1, size.nodes)
-        )
-        rounds = 4 * HOPS * _label_width(size, settings)
+        fitted = fitted_rows(size)[0] / max(1, size.nodes)
+        features = int(4 * count * (1 + fitted))
+        rounds = 4 * HOPS * label_width(Variants(settings.readout.folds), size.classes)
     # Three partitions into groups take 12 bytes per node; held-out posteriors are few.
     kept = size.nodes * (posteriors + 24 + features)
     return Need(
@@ -60,26 +59,26 @@ def _plus_memory(size: RunSize, settings: Settings) -> int:
     folds, threads = settings.readout.folds, size.workers.threads
     row = sum(blocks) * EMBEDDING_ITEM
     nodes, groups = fitted_rows(size)
-    nodes = min(nodes, settings.readout.memory_bytes // (8 * sum(blocks)))
-    rows, features = nodes * row, _features(size, settings)
-    held = rows + (groups * row if groups < nodes else 0)
+    nodes = min(nodes, settings.readout.max_rows(sum(blocks)))
+    features, columns = _features(size, settings), len(used_by_trees(blocks))
+    joined = nodes * row
+    held = joined + (groups * row if groups < nodes else 0)
     # Values before and after a round; halo rows as blocks and in local order.
     around = moves.held + size.lanes * moves.picked + 2 * moves.owned
-    around = around * _label_width(size, settings) + moves.owned * features
+    around = (
+        around * label_width(Variants(folds), size.classes) + moves.owned * features
+    )
     width = len(blocks) * (size.classes - 1) + features
-    trees = [len(tree_columns(blocks, kind)) for kind in KINDS]
-    second = 4 * nodes * (folds * width + max(trees))
+    # Inputs of the second stage and of trees, and the label features that they are
+    # made from; on each thread, bins twice while they are put together, and scores and
+    # four arrays like them.
+    fits = 4 * (folds * width + columns + 2 * folds * features)
+    fits += threads * (2 * (width + columns) + 40 * size.classes)
     phases = (
-        # Rows of all partitions, joined; later rows that are sent to other workers.
-        held + rows,
+        # Rows of all partitions; later rows that are sent to other workers.
+        held + joined,
         held + 4 * around + 8 * moves.edges,
-        held + second + 2 * 4 * nodes * folds * features,
-        # Bins of the inputs of trees, twice while they are put together; scores and
-        # four arrays like them.
-        held
-        + second
-        + nodes * max(trees)
-        + nodes * threads * (2 * (width + max(trees)) + 40 * size.classes),
+        held + nodes * fits,
         4 * moves.largest * folds * features,
     )
     return (BATCHES + threads) * min(moves.largest, BATCH) * row + max(phases)
@@ -100,9 +99,3 @@ def candidates_of(settings: Settings) -> int:
 def fitted_rows(size: RunSize) -> tuple[int, int]:
     """Rows that xnq+ is fitted to with nodes, and with complete groups as folds."""
     return min(size.known, MAX_ROWS), min(size.known, HELD_ROWS)
-
-
-def _label_width(size: RunSize, settings: Settings) -> int:
-    """Columns of xnq+'s sums of labels over neighbours."""
-    folds = settings.readout.folds
-    return folds * size.classes + len(Variants(folds)) * (size.classes - 1) + 1

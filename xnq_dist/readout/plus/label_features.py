@@ -36,6 +36,7 @@ __all__ = [
     "HOPS",
     "Around",
     "feature_count",
+    "label_width",
     "read_features",
     "spread_features",
 ]
@@ -64,12 +65,6 @@ class Around:
     """Class shares of the labels visible to each variant, shape (V, C)."""
     variants: Variants
 
-    @property
-    def width(self) -> int:
-        """Columns of the label counts, of posteriors, and of degrees."""
-        folds, classes = self.variants.folds, int(self.priors.shape[1])
-        return folds * classes + len(self.variants) * (classes - 1) + 1
-
     def split(self, values: Floats32) -> tuple[Floats32, Floats32, Floats32]:
         """Views of the label counts by fold, of posteriors by variant, and of degrees.
 
@@ -97,7 +92,9 @@ class Around:
         """
         known = self.where.read_arrays(self.labels[number])
         labels, folds = known["labels"], known["folds"]
-        out, first = np.empty((len(labels), self.width), np.float32), self.first_stage()
+        first, classes = self.first_stage(), int(self.priors.shape[1])
+        width = label_width(self.variants, classes)
+        out = np.empty((len(labels), width), np.float32)
         counts, posteriors, degree = self.split(out)
 
         def score(rows: slice, x: NDArray[Any]) -> None:
@@ -106,7 +103,7 @@ class Around:
         for _ in self.parts[number].over_states(score):
             pass
         shown = np.flatnonzero(labels >= 0)
-        label = np.eye(counts.shape[2], dtype=np.float32)[labels[shown]]
+        label = np.eye(classes, dtype=np.float32)[labels[shown]]
         counts[:], degree[:] = 0.0, 1.0
         counts[shown, folds[shown]] = label
         seen = self.variants.visible()[:, folds[shown]].T[:, :, None]
@@ -221,6 +218,11 @@ def read_features(where: Stage, record: FileRecord, name: str) -> Floats32:
     `name`: ``fitted``, of the fitted rows; ``each``, of all with each fold hidden.
     """
     return next(where.row_blocks(record, name, max(1, record.rows)))
+
+
+def label_width(variants: Variants, classes: int) -> int:
+    """Columns of sums over neighbours: label counts, posteriors, and the degree."""
+    return variants.folds * classes + len(variants) * (classes - 1) + 1
 
 
 def feature_count(n_classes: int) -> int:
