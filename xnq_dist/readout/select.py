@@ -126,34 +126,28 @@ def select_scales(
     if not selects_scales(settings):
         run.stage("select").delete_folder()  # of earlier settings, if any
         return set_scales(settings)
-    manifest = run.complete("graph")
-    known = run.complete("labels")
-    inputs = select_inputs(manifest, known, settings)
-    selected = run.reuse("select", inputs)
-    if selected is None:
-        selected = _search(run, settings, client, manifest, known, inputs, progress)
-    scale = selected.facts["recurrent_scale"]
+    chosen = _search(run, settings, client, progress).facts
+    scale = chosen["recurrent_scale"]
     recurrent = tuple(scale) if isinstance(scale, list) else scale
-    return recurrent, selected.facts["input_scale"]
+    return recurrent, chosen["input_scale"]
 
 
 def _search(
-    run: RunDirectory,
-    settings: Settings,
-    client: Client,
-    manifest: Manifest,
-    known: Manifest,
-    inputs: dict[str, Any],
-    progress: Progress,
+    run: RunDirectory, settings: Settings, client: Client, progress: Progress
 ) -> Manifest:
-    began = time.monotonic()
+    """Run the stage ``select``, or reuse it if complete."""
+    manifest, known = run.complete("graph"), run.complete("labels")
+    inputs = select_inputs(manifest, known, settings)
+    selected = run.reuse("select", inputs)
+    if selected is not None:
+        return selected
+    began, units = time.monotonic(), min(settings.reservoir.dim, UNITS)
     graph, attempt = run.stage("graph"), run.stage("select").begin()
-    reservoir = settings.reservoir
     found, classes = load_labels(run.stage("labels"), known), known.facts["classes"]
     labels = found.codes
     if known.facts["has_roles"]:
         labels[found.roles != ROLES.index("train")] = -1
-    index = to_fit(labels, min(reservoir.dim, UNITS), settings)
+    index = to_fit(labels, units, settings)
     fitted = labels[index]
     train = np.zeros(len(index), np.int8) if known.facts["has_roles"] else None
     folds = plan_folds(fitted, train, classes, settings.readout.folds, settings.seed)
@@ -167,7 +161,6 @@ def _search(
     def try_scales(recurrent_scale: Recurrent, input_scale: float) -> Score:
         progress("scales tried", len(scores), total)
         scales = recurrent_scale, input_scale
-        units = min(reservoir.dim, UNITS)
         spec = reservoir_spec(settings, manifest.facts, *scales, units)
         files = run_reservoir(client, graph, manifest, spec, write, timeout=limit)
         held = fitted, folds, len(classes), threads
@@ -193,10 +186,8 @@ def _search(
 
 def candidates(settings: Settings) -> tuple[Sequence[Recurrent], Sequence[float]]:
     """Recurrent and input scales that the search tries."""
-    recurrent, inputs = (
-        settings.reservoir.recurrent_scale,
-        settings.reservoir.input_scale,
-    )
+    reservoir = settings.reservoir
+    recurrent, inputs = reservoir.recurrent_scale, reservoir.input_scale
     return (
         RECURRENT_SCALES if recurrent == "select" else (recurrent,),
         INPUT_SCALES if inputs == "select" else (inputs,),
