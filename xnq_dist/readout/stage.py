@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from xnq_dist.core.differences import shown
 from xnq_dist.core.failures import stage_errors
 from xnq_dist.core.inputs import posteriors_inputs, readout_inputs
 from xnq_dist.core.method_records import METHODS
@@ -141,35 +140,31 @@ def write_posteriors(
 def _report(facts: Mapping[str, Any]) -> None:
     """Log how good held-out posteriors are, and what scores of another model add."""
     log.info(
-        "readout: C = %g, log-loss %s, accuracy %s",
-        facts["C"],
-        shown(facts["log_loss"]),
-        shown(facts["accuracy"]),
+        "readout: C = %g, log-loss %.6g, accuracy %.6g",
+        *(facts[name] for name in ("C", "log_loss", "accuracy")),
     )
     skill = facts["skill"]
     if skill is not None and skill["lower"] <= 0:
         log.warning(
             "readout: posteriors are not significantly better than the class shares "
-            "alone: they reduce the log-loss by %.1f %% (95 %% interval %.1f to %.1f), "
-            "so estimates of all communities are close to the labels' shares; add "
-            "labels, or features that distinguish the classes",
-            *(100 * skill[name] for name in ("value", "lower", "upper")),
+            "alone: they reduce %s, so estimates of all communities are close to the "
+            "labels' shares; add labels, or features that distinguish the classes",
+            _reduction(skill),
         )
     if scores := facts.get("scores"):
-        _report_scores(scores["columns"], scores["gain"])
+        names, gain = ", ".join(scores["columns"]), scores["gain"]
+        if gain["lower"] > 0:
+            log.info("readout: the scores (%s) reduce %s", names, _reduction(gain))
+        else:
+            log.warning(
+                "readout: the scores (%s) do not help measurably: they reduce %s; "
+                "leave them out of columns.scores, or add labels",
+                names,
+                _reduction(gain),
+            )
 
 
-def _report_scores(columns: Sequence[str], gain: Mapping[str, float]) -> None:
-    """Log how much of the log-loss another model's scores removed."""
-    removed = "the log-loss by %.1f %% (95 %% interval %.1f to %.1f)"
-    names = ", ".join(columns)
-    ends = [100 * gain[name] for name in ("value", "lower", "upper")]
-    if gain["lower"] > 0:
-        log.info(f"readout: the scores (%s) reduce {removed}", names, *ends)
-        return
-    log.warning(
-        f"readout: the scores (%s) do not help measurably: they reduce {removed}; "
-        "leave them out of columns.scores, or add labels",
-        names,
-        *ends,
-    )
+def _reduction(skill: Mapping[str, float]) -> str:
+    """How much a `skill` takes off the log-loss, in words."""
+    value, lower, upper = (100 * skill[name] for name in ("value", "lower", "upper"))
+    return f"the log-loss by {value:.1f} % (95 % interval {lower:.1f} to {upper:.1f})"
