@@ -138,7 +138,7 @@ class CrossFit:
         if variants.pairs:
             warn_of_unconverged([model for block in models for model in block])
         around = _written(work, folding, models)
-        features = spread_features(work, folding.attempt, around)
+        features = spread_features(work, around)
         _, places = located(work.owned, index)
         rows = work.submit(_second_rows, x, *known, features, places, around)
         strengths = [block[0].strength for block in models]
@@ -168,11 +168,11 @@ def _written(
         for number, rows in enumerate(work.owned)
     ]
     first = FirstStage.of(work.source.blocks, models)
-    record = folding.attempt.write_arrays("models", **flat(vars(first)))
+    where = folding.attempt
+    record = where.write_arrays("models", **flat(vars(first)))
     shown = np.flatnonzero(work.labels >= 0)
     known = work.labels[shown], folding.fold_of(shown), work.weights[shown]
     priors = class_priors(*known, len(work.classes), folding.variants)
-    where = folding.attempt
     return Around(work.parts, where, labels, record, priors, folding.variants)
 
 

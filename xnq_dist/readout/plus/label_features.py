@@ -54,8 +54,8 @@ class Around:
     """Rounds of sums over neighbours of labels and of first-stage posteriors."""
 
     parts: Sequence[Part]
-    where: Stage
-    """The stage that its files are read from."""
+    where: Attempt
+    """Where its files are."""
     labels: Sequence[FileRecord]
     """Class codes of each partition's nodes, -1 for unlabelled or hidden, their folds,
     and whether models are fitted to them."""
@@ -171,33 +171,33 @@ class Around:
         return np.concatenate(columns, axis=1)
 
 
-def spread_features(
-    work: ReadoutWork, attempt: Attempt, around: Around
-) -> list[FileRecord]:
+def spread_features(work: ReadoutWork, around: Around) -> list[FileRecord]:
     """Compute and write label features of every partition from neighbours' sums."""
-    source, client, turns = work.source, work.client, range(1, HOPS + 1)
     rounds = propagate(
-        *(client, source.graph, source.manifest, around.start, around.step),
-        *(turns, attempt, "labels around"),
+        work.client,
+        work.source.graph,
+        work.source.manifest,
+        around.start,
+        around.step,
+        range(1, HOPS + 1),
+        around.where,
+        "labels around",
         backend=work.settings.backend,
         progress=work.progress,
     )
     tasks = [
-        work.submit(_write_features, around, number, records, attempt)
+        work.submit(_write_features, around, number, records)
         for number, records in enumerate(zip(*rounds.values(), strict=True))
     ]
     work.watch("label features", tasks)
     for records in rounds.values():
         for record in records:
-            attempt.delete(record.name)
-    return gather(client, tasks)
+            around.where.delete(record.name)
+    return gather(work.client, tasks)
 
 
 def _write_features(
-    around: Around,
-    number: int,
-    rounds: Sequence[FileRecord],
-    attempt: Attempt,
+    around: Around, number: int, rounds: Sequence[FileRecord]
 ) -> FileRecord:
     """Write features of fitted rows, and of all rows where variants have pairs."""
     values = [around.where.read_arrays(record)["values"] for record in rounds]
@@ -209,7 +209,7 @@ def _write_features(
     if around.variants.pairs:
         every = np.tile(np.arange(around.variants.folds), (len(scores), 1))
         arrays["each"] = around.features(values, every, scores)
-    return attempt.write_arrays(f"{FEATURES}{number:05d}", **arrays)
+    return around.where.write_arrays(f"{FEATURES}{number:05d}", **arrays)
 
 
 def read_features(where: Stage, record: FileRecord, name: str) -> Floats32:
