@@ -119,6 +119,7 @@ def _fit_scaling(
     """
     classes, rows = logits.shape[1], float(each.sum())
     each = each / rows
+    slope_prior, bias_prior = (SLOPE_PRIOR + prior) / rows, (BIAS_PRIOR + prior) / rows
     log_p = log_shares(logits)
     centred = log_p - log_p.mean(axis=1, keepdims=True)
     # Logits are scaled to size 1: with saturated ones the problem is ill-conditioned.
@@ -135,11 +136,11 @@ def _fit_scaling(
         log_q = log_shares(scaled * point[0] + bias)
         q = np.exp(log_q)
         loss = -float(each @ log_q[taken])
-        loss += (SLOPE_PRIOR + prior) / rows * (inverse - np.log(inverse) - 1)
-        loss += (BIAS_PRIOR + prior) / rows * 0.5 * np.sum(bias**2)
+        loss += slope_prior * (inverse - np.log(inverse) - 1)
+        loss += bias_prior * 0.5 * np.sum(bias**2)
         steep = float(each @ ((q * scaled).sum(axis=1) - scaled[taken]))
-        steep += (SLOPE_PRIOR + prior) / rows * (1 - 1 / inverse) / size
-        tilt = each @ q - shares + (BIAS_PRIOR + prior) / rows * bias
+        steep += slope_prior * (1 - 1 / inverse) / size
+        tilt = each @ q - shares + bias_prior * bias
         return float(loss), np.append(steep, tilt * free)
 
     solution = minimize(
