@@ -149,17 +149,12 @@ def write_scored(
     posteriors = pa.field("posterior", kind, metadata=metadata)
     fields = [("node_id", ids.type), posteriors, ("out_of_fold", pa.bool_())]
     schema = pa.schema(fields, metadata)
+    scored = part.over_states(lambda rows, x: score(rows, index[rows], x))
+    nothing = slice(0), np.empty((0, len(classes)), np.float32)
     with attempt.table_writer(f"part-{number:05d}", "posteriors") as writer:
-
-        def write(rows: slice, posterior: Floats32) -> None:
-            values = pa.FixedSizeListArray.from_arrays(
-                pa.array(posterior.ravel()), len(classes)
-            )
+        for rows, posterior in scored if len(ids) else [nothing]:
+            flat = pa.array(posterior.ravel())
+            values = pa.FixedSizeListArray.from_arrays(flat, len(classes))
             columns = [ids[rows], values, pa.array(out_of_fold[rows])]
             writer.write(pa.table(columns, schema=schema))
-
-        for rows, values in part.over_states(lambda at, x: score(at, index[at], x)):
-            write(rows, values)
-        if not len(ids):
-            write(slice(0), np.empty((0, len(classes)), np.float32))
     return writer.record
