@@ -169,6 +169,8 @@ class Rows:
         count, classes, width = coef.shape
         columns = count * classes
         panels = pack(coef.reshape(columns, width).T)
+        # Whole panels: products then have no edges.
+        padded = panels.shape[0] * panels.shape[2]
         # "W": for read-only arrays the kernel would be compiled once more.
         labels = np.require(self.labels, np.int32, ["C", "W"])
         folds = np.require(self.folds, np.int32, ["C", "W"])
@@ -176,18 +178,20 @@ class Rows:
         places = np.arange(int(folds.max(initial=0)) + 1)
         visible = np.stack([~np.isin(places, each.hidden) for each in problems])
         losses, totals = np.zeros(count), np.zeros(columns)
-        slopes, some = np.zeros((width, columns)), max(1, VALUES // max(1, width))
+        slopes, part = np.zeros((width, padded)), np.empty((width, padded))
+        some = max(1, VALUES // max(1, width))
         for first in range(0, len(self.labels), some):
             block = slice(first, first + some)
             rows = self.x[block].astype(np.float64)
-            logits, part = np.empty((len(rows), columns)), np.empty((width, columns))
+            logits = np.empty((len(rows), padded))
             multiply(rows, panels, logits)
-            logits += intercept.ravel()
+            logits[:, :columns] += intercept.ravel()
             known = labels[block], folds[block], self.used[block]
             _add_losses(logits, *known, visible, losses, totals)
-            multiply(rows.T, pack(logits), part)
+            excess = logits.reshape(len(rows), *panels.shape[::2]).swapaxes(0, 1)
+            multiply(rows.T, np.ascontiguousarray(excess), part)
             slopes += part
-        by_coef = slopes.T.reshape(count, -1)
+        by_coef = slopes[:, :columns].T.reshape(count, -1)
         gradient = by_coef, totals.reshape(count, classes)
         return np.concatenate([losses[:, None], *gradient], axis=1)
 
