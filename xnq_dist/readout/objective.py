@@ -185,9 +185,8 @@ class Rows:
             rows = self.x[block].astype(np.float64)
             logits = np.empty((len(rows), padded))
             multiply(rows, panels, logits)
-            logits[:, :columns] += intercept.ravel()
-            known = labels[block], folds[block], self.used[block]
-            _add_losses(logits, *known, visible, losses, totals)
+            known = labels[block], folds[block], self.used[block], visible
+            _add_losses(logits, intercept.ravel(), *known, losses, totals)
             excess = logits.reshape(len(rows), *panels.shape[::2]).swapaxes(0, 1)
             multiply(rows.T, np.ascontiguousarray(excess), part)
             slopes += part
@@ -209,6 +208,7 @@ def _curvature(logits: Floats) -> Floats:
 @njit(cache=True, nogil=True)
 def _add_losses(
     logits: Floats,
+    shifts: Floats,
     labels: Ints32,
     folds: Ints32,
     weights: Floats,
@@ -218,13 +218,16 @@ def _add_losses(
 ) -> None:
     """Add the losses of a block of rows, and their derivatives by the logits.
 
-    These replace the logits: weight times P(class) minus the label, shape (m, p k).
+    These replace the logits, to which `shifts` are added first: weight times P(class)
+    minus the label, shape (m, p k).
     """
     problems = len(visible)
     classes = len(totals) // problems
     # By element: views of a row's classes take half as long again.
     for row in range(len(logits)):
         label = labels[row]
+        for column in range(len(shifts)):
+            logits[row, column] += shifts[column]
         for problem in range(problems):
             at = problem * classes
             # Of fold -1, the weight is 0.
