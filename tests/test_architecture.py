@@ -87,15 +87,15 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 205_543,
+    "all": 204_907,
     "core": 26_113,
     "graph": 39_758,
     "reservoir": 18_674,
     "groups": 2_497,
-    "plan and needs": 5_890,
+    "plan and needs": 5_831,
     "pipeline and the modules next to it": 5_928,
     "command line and flows": 7_994,
-    "readout": 22_748,
+    "readout": 22_112,
     "quantify and selection": 30_385,
     "steps": 9_527,
     "report": 5_709,
