@@ -109,12 +109,9 @@ def _check_place(run: RunDirectory, tables: Iterable[str | None]) -> None:
 
 def _take(run: RunDirectory, overwrite: bool) -> None:
     """Make a locked folder a run directory; repair damage and remove leftovers."""
-    folder = run
-    if not (folder.exists(RUN) or folder.exists(POINTER)):
+    if not (run.exists(RUN) or run.exists(POINTER)):
         others = [
-            name
-            for name in folder.names()
-            if name != LOCK and not name.endswith(".tmp")
+            name for name in run.names() if name != LOCK and not name.endswith(".tmp")
         ]
         if others:
             raise RunDirectoryError(
@@ -124,10 +121,10 @@ def _take(run: RunDirectory, overwrite: bool) -> None:
     if overwrite:
         _remove(run)
     delete_damage(run)
-    if RunRecord.read(folder) is None:
+    if RunRecord.read(run) is None:
         graph = run.stage("graph").manifest()
-        RunRecord(nodes=graph.inputs["nodes"] if graph else None).write(folder)
-    sweep_run(folder)
+        RunRecord(nodes=graph.inputs["nodes"] if graph else None).write(run)
+    sweep_run(run)
 
 
 def _remove(run: RunDirectory) -> None:
