@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from xnq_dist.core.tasks import Tasks, in_process
 from xnq_dist.graph.csr import FileCsr
 from xnq_dist.graph.distances import effective_diameter
 from xnq_dist.graph.edge_tasks import read_edges, visible
+from xnq_dist.graph.edges import EdgeCounts
 from xnq_dist.graph.feature_types import chosen_columns
 from xnq_dist.graph.features import (
     FeatureBlocks,
@@ -106,48 +108,19 @@ def prepare(
         label(run, current, nodes, contents, settings, progress)
         write_scores(run, current, nodes, contents, settings, progress)
         return current
-    began, memory = time.monotonic(), settings.input.memory_bytes
+    began = time.monotonic()
     with scratch_folder(settings.scratch) as folder, ExitStack() as held:
         # Values that cannot be used are refused before the edges are sorted.
         rows = _read_rows(nodes, settings, progress)
         run.reuse(STAGE, inputs)
-        tasks = _seeing(edges, held.enter_context(workers()))
-        tasks = tasks or in_process(folder, memory)
-        csr, counts = read_edges(edges, rows.ids, settings, tasks, progress)
-        # The threads that sorted leave free memory: return it to the system.
-        pa.default_memory_pool().release_unused()
-        allocator.release()
-        measured = _measure(csr, settings, progress)
-        how = settings.partitioner, settings.seed, memory, measured["symmetric"]
-        progress("partition", 0, 1)
-        part, partitioner = divide(csr, partitions, *how)
-        progress("partition", 1, 1)
-        book, width = PartitionBook.of(part, partitions), rows.features.n_features
-        blocks = FeatureBlocks(book.offsets, width, memory, folder / "features")
-        blocks.fill(rows.features, rows.index, book.relabelled)
+        tasks = _tasks(edges, settings, folder, held.enter_context(workers()))
+        graph = _read_graph(edges, rows.ids, settings, tasks, progress)
+        division = _divide(graph, partitions, settings, progress)
         attempt = run.stage(STAGE).begin()
-        files, sizes = _write(attempt, csr, rows.ids, blocks, book, tasks, progress)
-        files += _write_scaling(attempt, rows.features)
-        facts = {
-            "n_nodes": len(rows.ids),
-            "n_edges": int(csr.indptr[-1]),
-            "n_features": width,
-            "directed": settings.input.directed,
-            "weighted": csr.weighted,
-            **measured,
-            "partitions": partitions,
-            "partitioner": partitioner,
-            "offsets": book.offsets.tolist(),
-            **sizes,
-            "counts": counts.facts(),
-        }
-        of_partitions = sum(sizes["owned"]), sum(sizes["edges"])
-        if of_partitions != (len(rows.ids), int(csr.indptr[-1])):
-            raise StageError(
-                f"partitions hold {of_partitions} nodes and edges of {len(rows.ids)} "
-                f"and {int(csr.indptr[-1])}: internal error, please report it"
-            )
-        made = attempt.commit(files, inputs, facts, began)
+        features = _spread(rows, division.book, settings, folder)
+        written = _write(attempt, graph, rows, features, division, tasks, progress)
+        facts = _facts(rows, graph, division, written, settings)
+        made = attempt.commit(written.files, inputs, facts, began)
     label(run, made, nodes, contents, settings, progress, rows.labels)
     write_scores(run, made, nodes, contents, settings, progress, rows.scores)
     return made
@@ -178,54 +151,141 @@ def _read_rows(nodes: Table, settings: Settings, progress: Progress) -> _Rows:
     return _Rows(ids, index, labels, features, scores)
 
 
-def _seeing(edges: Table, tasks: Tasks | None) -> Tasks | None:
-    """The tasks, if all workers can read the edge table and write next to it."""
-    if tasks is None or visible(tasks, edges):
-        return tasks
-    log.warning(
-        "edges are read in this process: not every worker can read %s and %s",
-        edges.path,
-        tasks.folder,
-    )
-    return None
+def _tasks(
+    edges: Table, settings: Settings, folder: Path, workers: Tasks | None
+) -> Tasks:
+    """Tasks of the workers, if all of them can read the edges, or of this process."""
+    if workers is not None and visible(workers, edges):
+        return workers
+    if workers is not None:
+        log.warning(
+            "edges are read in this process: not every worker can read %s and %s",
+            edges.path,
+            workers.folder,
+        )
+    return in_process(folder, settings.input.memory_bytes)
 
 
-def _measure(csr: FileCsr, settings: Settings, progress: Progress) -> dict[str, Any]:
-    """Facts of the adjacency, the diameter if the settings ask for it."""
+@dataclass(frozen=True)
+class _Graph:
+    """The edges of the graph, and what is known of them."""
+
+    csr: FileCsr
+    counts: EdgeCounts
+    measured: dict[str, Any]
+    """Facts: symmetric, rho, the diameter if the settings ask for it."""
+
+
+def _read_graph(
+    edges: Table, ids: NodeIds, settings: Settings, tasks: Tasks, progress: Progress
+) -> _Graph:
+    """Sort the edges and measure the adjacency."""
+    csr, counts = read_edges(edges, ids, settings, tasks, progress)
+    # The threads that sorted leave free memory: return it to the system.
+    pa.default_memory_pool().release_unused()
+    allocator.release()
     # An unweighted graph with added reverses is symmetric.
     added = not settings.input.directed and not csr.weighted
     symmetric = added or is_symmetric(csr)
     progress("spectral radius", 0, 1)
     rho = adjacency_radius(csr, symmetric)
     progress("spectral radius", 1, 1)
-    found = {"symmetric": symmetric, "rho": rho}
+    measured = {"symmetric": symmetric, "rho": rho}
     if settings.reservoir.supersteps == "auto":
-        found["effective_diameter"] = effective_diameter(csr)
-    return found
+        measured["effective_diameter"] = effective_diameter(csr)
+    return _Graph(csr, counts, measured)
+
+
+@dataclass(frozen=True)
+class _Division:
+    """Partitions of the nodes, and who made them."""
+
+    book: PartitionBook
+    partitioner: str
+
+
+def _divide(
+    graph: _Graph, partitions: int, settings: Settings, progress: Progress
+) -> _Division:
+    """Assign nodes to partitions."""
+    memory, symmetric = settings.input.memory_bytes, graph.measured["symmetric"]
+    how = settings.partitioner, settings.seed, memory, symmetric
+    progress("partition", 0, 1)
+    part, partitioner = divide(graph.csr, partitions, *how)
+    progress("partition", 1, 1)
+    return _Division(PartitionBook.of(part, partitions), partitioner)
+
+
+def _spread(
+    rows: _Rows, book: PartitionBook, settings: Settings, folder: Path
+) -> FeatureBlocks:
+    """Read the features in the order of the partitions."""
+    width, memory = rows.features.n_features, settings.input.memory_bytes
+    blocks = FeatureBlocks(book.offsets, width, memory, folder / "features")
+    blocks.fill(rows.features, rows.index, book.relabelled)
+    return blocks
+
+
+@dataclass(frozen=True)
+class _Written:
+    """The files of all partitions."""
+
+    files: list[FileRecord]
+    sizes: dict[str, list[int]]
+    """Counts of each partition by name."""
 
 
 def _write(
     attempt: Attempt,
-    csr: FileCsr,
-    ids: NodeIds,
-    blocks: FeatureBlocks,
-    book: PartitionBook,
+    graph: _Graph,
+    rows: _Rows,
+    features: FeatureBlocks,
+    division: _Division,
     tasks: Tasks,
     progress: Progress,
-) -> tuple[list[FileRecord], dict[str, list[int]]]:
-    """Write nodes and edges of all partitions.
-
-    Returns the files, and counts of each partition by name.
-    """
-    on_done = partial(progress, "write partitions")
-    edges = write_partitions(csr, book, tasks, attempt, on_done)
+) -> _Written:
+    """Write nodes and edges of all partitions, and how features were scaled."""
+    book, on_done = division.book, partial(progress, "write partitions")
+    edges = write_partitions(graph.csr, book, tasks, attempt, on_done)
     files = [each.record for each in edges]
     for number in range(len(edges)):
-        files.append(_write_nodes(attempt, number, ids, book, blocks))
+        files.append(_write_nodes(attempt, number, rows.ids, book, features))
     halo = np.stack([each.sent for each in edges]).astype(np.int32)
     files.append(attempt.write_arrays(HALO_SIZES, sizes=halo))
-    names = edges[0].counts
-    return files, {name: [each.counts[name] for each in edges] for name in names}
+    files += _write_scaling(attempt, rows.features)
+    sizes = {name: [each.counts[name] for each in edges] for name in edges[0].counts}
+    return _Written(files, sizes)
+
+
+def _facts(
+    rows: _Rows,
+    graph: _Graph,
+    division: _Division,
+    written: _Written,
+    settings: Settings,
+) -> dict[str, Any]:
+    """Facts of the stage; raise if the partitions lack a node or an edge."""
+    sizes, total = written.sizes, (len(rows.ids), int(graph.csr.indptr[-1]))
+    of_partitions = sum(sizes["owned"]), sum(sizes["edges"])
+    if of_partitions != total:
+        raise StageError(
+            f"partitions hold {of_partitions} nodes and edges of {total}: internal "
+            "error, please report it"
+        )
+    offsets = division.book.offsets.tolist()
+    return {
+        "n_nodes": total[0],
+        "n_edges": total[1],
+        "n_features": rows.features.n_features,
+        "directed": settings.input.directed,
+        "weighted": graph.csr.weighted,
+        **graph.measured,
+        "partitions": len(offsets) - 1,
+        "partitioner": division.partitioner,
+        "offsets": offsets,
+        **sizes,
+        "counts": graph.counts.facts(),
+    }
 
 
 def _write_scaling(attempt: Attempt, features: FeatureColumns) -> list[FileRecord]:
