@@ -204,7 +204,10 @@ def test_folds_are_fits_of_the_other_rows(classes, monkeypatch):
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_fits_have_the_same_bits_alone_and_together(classes, monkeypatch):
+@pytest.mark.parametrize("blocks", [1, 32])
+def test_fits_have_the_same_bits_alone_and_together(classes, blocks, monkeypatch):
+    # With parts of one block threads share each pass, else they share the fits.
+    monkeypatch.setattr(objective, "BLOCKS", blocks)
     monkeypatch.setattr(objective, "VALUES", 64 * 40)
     monkeypatch.setattr(objective, "BLOCK_VALUES", 64 * 40)
     x, y = states(500, 40, classes, signal=1.0)
