@@ -181,7 +181,8 @@ def interval_of_counts(
     [0.0, 0.3]
     """
     half = float(ndtri((1 + level) / 2)) * sd
-    lower = np.ceil((mean - half) * size - 0.5) / size
+    # Adding zero turns -0.0 into 0.0.
+    lower = np.ceil((mean - half) * size - 0.5) / size + 0.0
     upper = np.floor((mean + half) * size + 0.5) / size
     return (
         np.minimum(np.clip(lower, 0.0, 1.0), mean),
