@@ -34,6 +34,11 @@ def check(values, others, kind):
 KINDS = {
     "sparse integers": (pa.int64(), INT64, INT64),
     "dense integers": (pa.int64(), st.integers(-9, 9), INT64 | st.just(0)),
+    "integers with equal low bits": (
+        pa.int64(),
+        st.integers(-20, 20).map(lambda value: value << 40),
+        INT64 | st.integers(-20, 20).map(lambda value: value << 40),
+    ),
     "end of int64": (pa.int64(), st.integers(2**63 - 6, 2**63 - 1), INT64),
     "text": (pa.string(), st.text(), st.text()),
 }

@@ -29,6 +29,9 @@ __all__ = ["NodeIds", "text_of"]
 
 HASH_START = np.uint64(0xCBF29CE484222325)
 """State before the first byte of a text, in FNV-1a."""
+SHIFT, STRIDE = np.uint64(5), np.uint64(5)
+"""Of the slots tried for an integer: once its bits are used up they are all slots, in
+the order of a linear congruential generator, as in Python's dictionaries."""
 MAX_NODES = 2**31 - 1
 """Canonical indices are kept as int32."""
 
@@ -186,14 +189,20 @@ def text_of(values: pa.Array) -> tuple[Ints, Bytes]:
 
 @njit(cache=True, nogil=True)
 def fill_integers(numbers: Ints, slots: Ints32) -> bool:
-    """Insert integers into an empty hash table; return whether they are distinct."""
+    """Insert integers into an empty hash table; return whether they are distinct.
+
+    A slot has the integer's low bits, so that consecutive ones are next to each other;
+    where it is taken, the higher bits choose the next one.
+    """
     mask = np.uint64(slots.shape[0] - 1)
     for i in range(numbers.shape[0]):
-        at = mix(np.uint64(numbers[i])) & mask
+        rest = np.uint64(numbers[i])
+        at = rest & mask
         while slots[at] >= 0:
             if numbers[slots[at]] == numbers[i]:
                 return False
-            at = (at + np.uint64(1)) & mask
+            rest >>= SHIFT
+            at = (at * STRIDE + np.uint64(1) + rest) & mask
         slots[at] = i
     return True
 
@@ -203,13 +212,14 @@ def find_integers(keys: Ints, numbers: Ints, slots: Ints32, out: Ints) -> None:
     """Index of each key among `numbers`, -1 when absent."""
     mask = np.uint64(slots.shape[0] - 1)
     for i in range(keys.shape[0]):
-        at = mix(np.uint64(keys[i])) & mask
-        found = -1
+        rest, found = np.uint64(keys[i]), -1
+        at = rest & mask
         while slots[at] >= 0:
             if numbers[slots[at]] == keys[i]:
                 found = slots[at]
                 break
-            at = (at + np.uint64(1)) & mask
+            rest >>= SHIFT
+            at = (at * STRIDE + np.uint64(1) + rest) & mask
         out[i] = found
 
 
