@@ -188,11 +188,11 @@ def test_an_undirected_graph_has_a_spectrum(tmp_path, graph, thread_client):
         found[count] = np.array(table["embedding"].to_pylist(), np.float32)
     np.testing.assert_array_equal(found[1], found[3])
     blocks = manifest.facts["blocks"]
-    assert blocks == [24, 18, 100]
+    assert blocks == [24, 18, 64]
     adjacency = read_adjacency(made.stage("graph"), made.stage("graph").manifest())
     root = np.sqrt(np.maximum(adjacency.sum(axis=1), 1e-9))
     normalised = (adjacency.toarray() / root[:, None]) / root
-    spectrum = found[1][:, -100:].astype(np.float64)
+    spectrum = found[1][:, -64:].astype(np.float64)
     lengths = np.linalg.norm(spectrum, axis=0)
     np.testing.assert_allclose(
         lengths[:3],

@@ -59,12 +59,12 @@ def test_steps_return_means_and_keep_nodes_without_edges():
 
 
 def test_the_plan_counts_the_spectrum_where_states_are_small():
-    """At d' = 16 the values of its rounds are larger than the states."""
+    """At d' = 8 the values of its rounds are larger than the states."""
     graph = {"nodes": 10**6, "edges": 10**7, "features": 16}
     size = RunSize(**graph, partitions=2, workers=Workers(2, 1, 2**34))
     needed = {}
     for method in "xnq+", "xnq":
-        small = load_settings(overrides=["reservoir.dim=16", f"method={method}"])
+        small = load_settings(overrides=["reservoir.dim=8", f"method={method}"])
         needed[method] = needs(size, small).worker
     moves = max_volume(10**6, 10**7, 2, 2)
     assert needed["xnq+"] == WORKER + memory_need(moves, VECTORS, 4, 1)

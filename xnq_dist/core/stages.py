@@ -36,7 +36,7 @@ STAGES = {
         Stage("labels", 3, ("graph",), on_workers=False),
         Stage("scores", 2, ("graph",), on_workers=False),
         Stage("select", 3, ("graph", "labels"), stays=True),
-        Stage("embeddings", 1, ("graph", "select")),
+        Stage("embeddings", 2, ("graph", "select")),
         Stage("readout", 14, ("embeddings", "labels", "scores")),
         Stage("posteriors", 2, ("readout",)),
         Stage("quantify", 14, ("posteriors", "labels")),
