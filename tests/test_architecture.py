@@ -87,21 +87,21 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 204_898,
+    "all": 204_896,
     "core": 26_113,
-    "graph": 39_758,
-    "reservoir": 18_674,
+    "graph": 39_837,
+    "reservoir": 18_672,
     "groups": 2_497,
     "plan and needs": 5_831,
     "pipeline and the modules next to it": 5_925,
     "command line and flows": 7_994,
-    "readout": 22_112,
-    "quantify and selection": 30_379,
+    "readout": 21_892,
+    "quantify and selection": 30_377,
     "steps": 9_527,
     "report": 5_709,
     "api": 4_977,
     "monitor": 3_235,
-    "evaluation": 25_284,
+    "evaluation": 25_427,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
 

@@ -34,7 +34,7 @@ SETTINGS = small_settings(
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small search and few, small samples instead of the paper's."""
     monkeypatch.setattr(grid_search, "DIMS", (16, 24))
-    monkeypatch.setattr(run, "CALIBRATIONS", ("bcts", "none"))
+    monkeypatch.setattr(run, "KINDS", ("bcts", "none"))
     monkeypatch.setattr(run, "SAMPLE_SIZE", 40)
     monkeypatch.setattr(run, "REPEATS", 3)
 
@@ -187,7 +187,7 @@ def test_xnq_plus_is_a_method_without_a_search(client, graph, tmp_path, monkeypa
         assert any(np.array_equal(held, each) for each in pooled)
     names = RunDirectory(work.run).names()
     assert not [n for n in names if n.startswith(("draw", "embeddings"))]
-    monkeypatch.setattr("xnq_dist.readout.plus.learning.plus_scores", None)
+    monkeypatch.setattr("xnq_dist.evaluation.methods.plus_scores.plus_scores", None)
     again = evaluate(client, work, "xnq+", quantifiers=("sld", "pcc", "cc"))
     assert rows(tables).items() < rows(again).items()
 

@@ -189,7 +189,6 @@ def test_folds_are_fits_of_the_other_rows(classes, monkeypatch):
     # With few labels the last fold may have no rows.
     hidden = [(0,), (1,), (2,), (0, 2), (), (3,)]
     with monkeypatch.context() as patch:
-        patch.setattr(objective, "BLOCK_VALUES", 64 * 15)
         patch.setattr(objective, "VALUES", 64 * 15)
         found = fit_jobs([FitJob(rows, each, 0.5) for each in hidden])
     for each, one in zip(hidden, found, strict=True):
@@ -204,12 +203,8 @@ def test_folds_are_fits_of_the_other_rows(classes, monkeypatch):
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-@pytest.mark.parametrize("blocks", [1, 32])
-def test_fits_have_the_same_bits_alone_and_together(classes, blocks, monkeypatch):
-    # With parts of one block threads share each pass, else they share the fits.
-    monkeypatch.setattr(objective, "BLOCKS", blocks)
+def test_fits_have_the_same_bits_alone_and_together(classes, monkeypatch):
     monkeypatch.setattr(objective, "VALUES", 64 * 40)
-    monkeypatch.setattr(objective, "BLOCK_VALUES", 64 * 40)
     x, y = states(500, 40, classes, signal=1.0)
     folds = (np.arange(500) % 5).astype(np.int32)
     weights = np.random.default_rng(0).random(500)

@@ -15,12 +15,12 @@ from xnq_dist import pipeline
 from xnq_dist.core.errors import DoesNotFitError, InputError
 from xnq_dist.core.settings import method
 from xnq_dist.core.store import RunDirectory
+from xnq_dist.evaluation.methods.plus_scores import plus_scores
 from xnq_dist.graph.layout import load_labels, node_index, read_adjacency
 from xnq_dist.graph.tables import Sources
 from xnq_dist.quantify.loading import vectors
 from xnq_dist.readout.plus import learning as plus
 from xnq_dist.readout.plus.label_features import read_features
-from xnq_dist.readout.plus.learning import plus_scores
 from xnq_dist.readout.plus.plus_model import SavedPlus
 from xnq_dist.readout.plus.second_stage import second_rows, used_by_trees
 from xnq_dist.readout.plus.variants import node_folds

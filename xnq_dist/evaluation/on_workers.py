@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,10 @@ from xnq_dist.evaluation.methods.known_methods import Method
 from xnq_dist.evaluation.protocol import REPEATS, SAMPLE_SIZE, draw_samples
 from xnq_dist.evaluation.scoring import calibrated, estimates, quantifiers_for
 from xnq_dist.evaluation.work import EvaluationWork, Scores, keep_arrays, read_arrays
+from xnq_dist.readout.calibration import KINDS
 
 __all__ = ["Figure", "Unit", "choose", "evaluate_method"]
 
-CALIBRATIONS = ("bcts", "platt", "platt_logit", "temperature", "none")
-"""Calibrations of the readout that validation chooses from, as in the paper."""
 MATTER = {"seed", "reservoir", "exchange", "readout", "leiden"}
 """Settings that scores can depend on."""
 
@@ -107,23 +107,23 @@ def evaluate_method(
         )
     configurations = method.configurations(work.settings, draws)
     units = _score(client, work, method, configurations, progress)
-    calibrations = method.calibrations or CALIBRATIONS
+    # Validation chooses from all calibrations, as in the paper.
+    calibrations = method.calibrations or KINDS
     tasks = tasks_on(client, Path(), 0)
     each = tasks.map(
         partial(_figures, work, "validation", calibrations, names),
         units,
         partial(progress, f"{name}: validation"),
     )
-    validation = [figure for figures in each for figure in figures]
+    validation = [*chain.from_iterable(each)]
     chosen = choose(validation)
     test = tasks.map(partial(_test, work), chosen, partial(progress, "test"))
+    of_method = {"dataset": task.dataset, "method": name}
     results, estimated = [], []
     for role, figures in ("validation", validation), ("test", test):
         for one in figures:
             split = task.splits[one.unit.split]
-            row = {
-                "dataset": task.dataset,
-                "method": name,
+            row = of_method | {
                 "embedder": method.embedder,
                 "quantifier": one.quantifier,
                 "calibration": one.calibration,
@@ -138,13 +138,11 @@ def evaluate_method(
                 results.append(row | {"metric": metric, "value": value})
             if role == "test":
                 estimated.append(_estimate_rows(row, one, task.classes))
-    values = [
-        {"draw": draw, "parameter": parameter, "value": json.dumps(value)}
+    configured = [
+        of_method | {"draw": draw, "parameter": parameter, "value": json.dumps(value)}
         for draw, configuration in enumerate(configurations)
         for parameter, value in (configuration or {"(none)": None}).items()
     ]
-    of_method = {"dataset": task.dataset, "method": name}
-    configured = [of_method | row for row in values]
     return {
         "results": pa.Table.from_pylist(results, arrow_schema("results")),
         "configurations": pa.Table.from_pylist(

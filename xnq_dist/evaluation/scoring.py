@@ -15,12 +15,9 @@ from xnq_dist.evaluation.task import Task
 from xnq_dist.evaluation.work import Scores
 from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.quantify.registry import make_quantifier
-from xnq_dist.readout.calibration import fit_calibration
+from xnq_dist.readout.calibration import MOVES_PRIOR, fit_calibration
 
 __all__ = ["calibrated", "estimates", "quantifiers_for"]
-
-MOVES_PRIOR = ("bcts", "platt", "platt_logit")
-"""Calibrations after which posteriors have the prior of the held-out rows."""
 
 
 def quantifiers_for(
@@ -41,9 +38,9 @@ def quantifiers_for(
         When a requested quantifier is not defined for samples without edges or for the
         number of classes.
     """
-    known = QUANTIFIERS if requested is None else {n: QUANTIFIERS[n] for n in requested}
     chosen = []
-    for name, one in known.items():
+    for name in requested or QUANTIFIERS:
+        one = QUANTIFIERS[name]
         of_graph, defined = one.graph or one.neighbours, one.defined_for(n_classes)
         if requested is not None and of_graph:
             raise InputError(

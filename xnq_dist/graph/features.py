@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
+from xnq_dist.core.arrays import Floats, Floats32, Ints
 from xnq_dist.core.errors import InfrastructureError, InputError, SettingsError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.graph import scratch
@@ -30,6 +30,7 @@ from xnq_dist.graph.encoding import (
     numbers_of,
 )
 from xnq_dist.graph.feature_types import kind_of
+from xnq_dist.graph.halo import PartitionBook
 from xnq_dist.graph.scaling import Scaling, learn_scaling
 from xnq_dist.graph.tables import Batch, Table
 
@@ -222,36 +223,35 @@ class FeatureColumns:
 
 
 class FeatureBlocks:
-    """Features of relabelled rows, collected in block files in a new folder.
+    """Features of relabelled rows, read into block files below a folder.
 
-    A block lies within one partition; `offsets`, shape (P + 1,), are the first global
-    ids of the partitions. A block takes at most a quarter of `memory` bytes.
+    A block lies within one partition of `book`, and takes at most a quarter of `memory`
+    bytes. `index` is the canonical index of each row of the node table.
     """
 
-    def __init__(self, offsets: Ints, width: int, memory: int, folder: Path) -> None:
-        rows = max(1, min(memory // 4, _LARGEST_BLOCK) // (4 * width))
-        firsts = [np.arange(first, last, rows) for first, last in pairwise(offsets)]
-        self._starts = np.concatenate([*firsts, offsets[-1:]])
-        self._offsets = offsets
-        self._row = np.dtype([("row", np.int32), ("values", np.float32, (width,))])
-        self._folder = folder
-        folder.mkdir()
-
-    def fill(
+    def __init__(
         self,
         columns: FeatureColumns,
         index: Ints,
-        relabelled: Ints32,
+        book: PartitionBook,
+        memory: int,
+        folder: Path,
     ) -> None:
-        """Stream the node table into the blocks."""
+        width, self._offsets = columns.n_features, book.offsets
+        self._folder = folder / "features"
+        rows = max(1, min(memory // 4, _LARGEST_BLOCK) // (4 * width))
+        firsts = [np.arange(*bounds, rows) for bounds in pairwise(book.offsets)]
+        self._starts = np.concatenate([*firsts, book.offsets[-1:]])
+        self._row = np.dtype([("row", np.int32), ("values", np.float32, (width,))])
+        self._folder.mkdir()
         for at, matrix in columns.batches(index):
-            rows = np.empty(len(at), self._row)
-            rows["row"], rows["values"] = relabelled[at], matrix
-            block = np.searchsorted(self._starts, rows["row"], "right") - 1
+            found = np.empty(len(at), self._row)
+            found["row"], found["values"] = book.relabelled[at], matrix
+            block = np.searchsorted(self._starts, found["row"], "right") - 1
             order = np.argsort(block, kind="stable")
             edges = np.flatnonzero(np.diff(block[order])) + 1
             for part in np.split(order, edges):
-                scratch.append(self._folder / str(block[part[0]]), rows[part])
+                scratch.append(self._folder / str(block[part[0]]), found[part])
 
     def read(self, partition: int) -> Iterator[tuple[int, int, Floats32]]:
         """Yield (first global id, end, features) of a partition's blocks in order."""

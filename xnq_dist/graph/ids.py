@@ -188,21 +188,27 @@ def text_of(values: pa.Array) -> tuple[Ints, Bytes]:
 
 
 @njit(cache=True, nogil=True)
-def fill_integers(numbers: Ints, slots: Ints32) -> bool:
-    """Insert integers into an empty hash table; return whether they are distinct.
+def slot_of(key: int, numbers: Ints, slots: Ints32) -> np.uint64:
+    """The slot of an integer in a hash table, or the empty one where it belongs.
 
-    A slot has the integer's low bits, so that consecutive ones are next to each other;
-    where it is taken, the higher bits choose the next one.
+    The first one tried has the integer's low bits, so that consecutive ones are next to
+    each other; where it is taken, the higher bits choose the next one.
     """
-    mask = np.uint64(slots.shape[0] - 1)
+    mask, rest = np.uint64(slots.shape[0] - 1), np.uint64(key)
+    at = rest & mask
+    while slots[at] >= 0 and numbers[slots[at]] != key:
+        rest >>= SHIFT
+        at = (at * STRIDE + np.uint64(1) + rest) & mask
+    return at
+
+
+@njit(cache=True, nogil=True)
+def fill_integers(numbers: Ints, slots: Ints32) -> bool:
+    """Insert integers into an empty hash table; return whether they are distinct."""
     for i in range(numbers.shape[0]):
-        rest = np.uint64(numbers[i])
-        at = rest & mask
-        while slots[at] >= 0:
-            if numbers[slots[at]] == numbers[i]:
-                return False
-            rest >>= SHIFT
-            at = (at * STRIDE + np.uint64(1) + rest) & mask
+        at = slot_of(numbers[i], numbers, slots)
+        if slots[at] >= 0:
+            return False
         slots[at] = i
     return True
 
@@ -210,17 +216,8 @@ def fill_integers(numbers: Ints, slots: Ints32) -> bool:
 @njit(cache=True, nogil=True)
 def find_integers(keys: Ints, numbers: Ints, slots: Ints32, out: Ints) -> None:
     """Index of each key among `numbers`, -1 when absent."""
-    mask = np.uint64(slots.shape[0] - 1)
     for i in range(keys.shape[0]):
-        rest, found = np.uint64(keys[i]), -1
-        at = rest & mask
-        while slots[at] >= 0:
-            if numbers[slots[at]] == keys[i]:
-                found = slots[at]
-                break
-            rest >>= SHIFT
-            at = (at * STRIDE + np.uint64(1) + rest) & mask
-        out[i] = found
+        out[i] = slots[slot_of(keys[i], numbers, slots)]
 
 
 @njit(cache=True, nogil=True)

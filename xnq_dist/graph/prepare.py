@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -108,19 +107,20 @@ def prepare(
         label(run, current, nodes, contents, settings, progress)
         write_scores(run, current, nodes, contents, settings, progress)
         return current
-    began = time.monotonic()
+    began, memory = time.monotonic(), settings.input.memory_bytes
     with scratch_folder(settings.scratch) as folder, ExitStack() as held:
         # Values that cannot be used are refused before the edges are sorted.
         rows = _read_rows(nodes, settings, progress)
         run.reuse(STAGE, inputs)
-        tasks = _tasks(edges, settings, folder, held.enter_context(workers()))
+        seeing = _seeing(edges, held.enter_context(workers()))
+        tasks = seeing or in_process(folder, memory)
         graph = _read_graph(edges, rows.ids, settings, tasks, progress)
-        division = _divide(graph, partitions, settings, progress)
+        book, partitioner = _divide(graph, partitions, settings, progress)
+        features = FeatureBlocks(rows.features, rows.index, book, memory, folder)
         attempt = run.stage(STAGE).begin()
-        features = _spread(rows, division.book, settings, folder)
-        written = _write(attempt, graph, rows, features, division, tasks, progress)
-        facts = _facts(rows, graph, division, written, settings)
-        made = attempt.commit(written.files, inputs, facts, began)
+        files, facts = _write(attempt, rows, graph, book, features, tasks, progress)
+        facts |= {"partitioner": partitioner, "directed": settings.input.directed}
+        made = attempt.commit(files, inputs, facts, began)
     label(run, made, nodes, contents, settings, progress, rows.labels)
     write_scores(run, made, nodes, contents, settings, progress, rows.scores)
     return made
@@ -151,19 +151,16 @@ def _read_rows(nodes: Table, settings: Settings, progress: Progress) -> _Rows:
     return _Rows(ids, index, labels, features, scores)
 
 
-def _tasks(
-    edges: Table, settings: Settings, folder: Path, workers: Tasks | None
-) -> Tasks:
-    """Tasks of the workers, if all of them can read the edges, or of this process."""
-    if workers is not None and visible(workers, edges):
-        return workers
-    if workers is not None:
-        log.warning(
-            "edges are read in this process: not every worker can read %s and %s",
-            edges.path,
-            workers.folder,
-        )
-    return in_process(folder, settings.input.memory_bytes)
+def _seeing(edges: Table, tasks: Tasks | None) -> Tasks | None:
+    """The tasks, if all workers can read the edge table and write next to it."""
+    if tasks is None or visible(tasks, edges):
+        return tasks
+    log.warning(
+        "edges are read in this process: not every worker can read %s and %s",
+        edges.path,
+        tasks.folder,
+    )
+    return None
 
 
 @dataclass(frozen=True)
@@ -196,56 +193,31 @@ def _read_graph(
     return _Graph(csr, counts, measured)
 
 
-@dataclass(frozen=True)
-class _Division:
-    """Partitions of the nodes, and who made them."""
-
-    book: PartitionBook
-    partitioner: str
-
-
 def _divide(
     graph: _Graph, partitions: int, settings: Settings, progress: Progress
-) -> _Division:
-    """Assign nodes to partitions."""
-    memory, symmetric = settings.input.memory_bytes, graph.measured["symmetric"]
-    how = settings.partitioner, settings.seed, memory, symmetric
+) -> tuple[PartitionBook, str]:
+    """Assign nodes to partitions; also the name of the partitioner."""
+    how = settings.partitioner, settings.seed, settings.input.memory_bytes
     progress("partition", 0, 1)
-    part, partitioner = divide(graph.csr, partitions, *how)
+    part, partitioner = divide(graph.csr, partitions, *how, graph.measured["symmetric"])
     progress("partition", 1, 1)
-    return _Division(PartitionBook.of(part, partitions), partitioner)
-
-
-def _spread(
-    rows: _Rows, book: PartitionBook, settings: Settings, folder: Path
-) -> FeatureBlocks:
-    """Read the features in the order of the partitions."""
-    width, memory = rows.features.n_features, settings.input.memory_bytes
-    blocks = FeatureBlocks(book.offsets, width, memory, folder / "features")
-    blocks.fill(rows.features, rows.index, book.relabelled)
-    return blocks
-
-
-@dataclass(frozen=True)
-class _Written:
-    """The files of all partitions."""
-
-    files: list[FileRecord]
-    sizes: dict[str, list[int]]
-    """Counts of each partition by name."""
+    return PartitionBook.of(part, partitions), partitioner
 
 
 def _write(
     attempt: Attempt,
-    graph: _Graph,
     rows: _Rows,
+    graph: _Graph,
+    book: PartitionBook,
     features: FeatureBlocks,
-    division: _Division,
     tasks: Tasks,
     progress: Progress,
-) -> _Written:
-    """Write nodes and edges of all partitions, and how features were scaled."""
-    book, on_done = division.book, partial(progress, "write partitions")
+) -> tuple[list[FileRecord], dict[str, Any]]:
+    """Write nodes and edges of all partitions, and how features were scaled.
+
+    Returns the files, and the facts of the stage.
+    """
+    on_done = partial(progress, "write partitions")
     edges = write_partitions(graph.csr, book, tasks, attempt, on_done)
     files = [each.record for each in edges]
     for number in range(len(edges)):
@@ -254,35 +226,21 @@ def _write(
     files.append(attempt.write_arrays(HALO_SIZES, sizes=halo))
     files += _write_scaling(attempt, rows.features)
     sizes = {name: [each.counts[name] for each in edges] for name in edges[0].counts}
-    return _Written(files, sizes)
-
-
-def _facts(
-    rows: _Rows,
-    graph: _Graph,
-    division: _Division,
-    written: _Written,
-    settings: Settings,
-) -> dict[str, Any]:
-    """Facts of the stage; raise if the partitions lack a node or an edge."""
-    sizes, total = written.sizes, (len(rows.ids), int(graph.csr.indptr[-1]))
     of_partitions = sum(sizes["owned"]), sum(sizes["edges"])
+    total = len(rows.ids), int(graph.csr.indptr[-1])
     if of_partitions != total:
         raise StageError(
             f"partitions hold {of_partitions} nodes and edges of {total}: internal "
             "error, please report it"
         )
-    offsets = division.book.offsets.tolist()
-    return {
+    return files, {
         "n_nodes": total[0],
         "n_edges": total[1],
         "n_features": rows.features.n_features,
-        "directed": settings.input.directed,
         "weighted": graph.csr.weighted,
         **graph.measured,
-        "partitions": len(offsets) - 1,
-        "partitioner": division.partitioner,
-        "offsets": offsets,
+        "partitions": len(edges),
+        "offsets": book.offsets.tolist(),
         **sizes,
         "counts": graph.counts.facts(),
     }

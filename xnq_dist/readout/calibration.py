@@ -16,10 +16,12 @@ from scipy.special import log_expit, logsumexp, softmax
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints32
 from xnq_dist.readout.logistic import fit, log_shares
 
-__all__ = ["FLOOR", "KINDS", "Calibration", "fit_calibration"]
+__all__ = ["FLOOR", "KINDS", "MOVES_PRIOR", "Calibration", "fit_calibration"]
 
 PLATT = ("platt", "platt_logit")
-KINDS = ("bcts", *PLATT, "temperature", "none")
+MOVES_PRIOR = ("bcts", *PLATT)
+"""Calibrations after which posteriors have the prior of the held-out rows."""
+KINDS = (*MOVES_PRIOR, "temperature", "none")
 
 FLOOR = 1e-12
 """Lower bound of posteriors, so that later steps do not divide by zero."""

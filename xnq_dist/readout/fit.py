@@ -11,7 +11,11 @@ from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
 from xnq_dist.core.settings import ReadoutSettings
 from xnq_dist.core.store import Attempt, FileRecord, Stage
 from xnq_dist.core.waiting import result
-from xnq_dist.readout.calibration import Calibration, fit_calibration
+from xnq_dist.readout.calibration import (
+    MOVES_PRIOR,
+    Calibration,
+    fit_calibration,
+)
 from xnq_dist.readout.diagnostics import quality
 from xnq_dist.readout.folds import CALIBRATION, check_counts, plan_folds
 from xnq_dist.readout.logistic import (
@@ -77,8 +81,8 @@ def fit_rows(
     calibration = fit_calibration(settings.calibration, held, truth)
     # Biases adapt posteriors to the proportions of the labels they are fitted to;
     # without biases posteriors keep the proportions that the readout was fitted to.
-    moves_prior = settings.calibration in ("bcts", "platt", "platt_logit")
-    prior_labels = truth if moves_prior else labels[folds >= 0]
+    moved = settings.calibration in MOVES_PRIOR
+    prior_labels = truth if moved else labels[folds >= 0]
     prior = np.bincount(prior_labels, minlength=n_classes) / len(prior_labels)
     share = np.bincount(truth, minlength=n_classes) / len(truth)
     saved = {

@@ -39,7 +39,7 @@ from xnq_dist.core.errors import InputError
 from xnq_dist.core.products import product
 from xnq_dist.core.threads import map_threads
 from xnq_dist.readout.lbfgs import CONVERGED, Evaluation, minimise
-from xnq_dist.readout.objective import PARTS, Problem, Rows
+from xnq_dist.readout.objective import Problem, Rows
 
 __all__ = [
     "GRID",
@@ -100,15 +100,12 @@ def fit_jobs(jobs: Sequence[FitJob], threads: int = 1) -> list[LinearModel]:
     Each class must have a row outside the hidden folds, unless the rows are smoothed.
     A fit that does not reach its tolerance has `converged` False.
     """
-    if len({job.rows for job in jobs}) == 1 and len(jobs[0].rows.parts) >= PARTS:
-        # A pass over many rows takes as long for one fit as for five.
-        return _fit_together(jobs, threads)
     size = max(1, -(-len(jobs) // threads))
     shares = [jobs[first : first + size] for first in range(0, len(jobs), size)]
     return list(chain(*map_threads(_fit_together, shares, threads)))
 
 
-def _fit_together(jobs: Sequence[FitJob], threads: int = 1) -> list[LinearModel]:
+def _fit_together(jobs: Sequence[FitJob]) -> list[LinearModel]:
     with one_blas_thread():
         scales = {
             (rows, C): _Scale.of(
@@ -123,7 +120,7 @@ def _fit_together(jobs: Sequence[FitJob], threads: int = 1) -> list[LinearModel]
         while running:
             for rows in {jobs[at].rows for at in running}:
                 places = [at for at in running if jobs[at].rows is rows]
-                sums = rows.sums([running[at] for at in places], threads)
+                sums = rows.sums([running[at] for at in places])
                 for at, of_search in zip(places, sums, strict=True):
                     try:
                         running[at] = searches[at].send(of_search)

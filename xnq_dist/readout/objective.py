@@ -1,8 +1,7 @@
 """The objective of logistic regressions, as sums over blocks of rows.
 
-Sums of parts of the rows are added in their order, and those of one problem do not
-depend on the other problems of the pass. So results have the same bits for any number
-of threads and workers.
+Sums are added in the order of the rows, and those of one problem do not depend on the
+other problems of the pass. So results have the same bits for any number of workers.
 
 Losses and gradients are compiled: a BLAS packs the rows anew for each problem, which
 takes as long as the sums of a few classes. Here the problems of a pass are the columns
@@ -15,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,17 +24,12 @@ from numpy.typing import NDArray
 from xnq_dist.core.arrays import Bools, Floats, Ints32
 from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.core.products import multiply, pack
-from xnq_dist.core.threads import map_threads
 from xnq_dist.readout.lbfgs import TOLERANCE
 
-__all__ = ["BLOCK_VALUES", "Moments", "Problem", "Rows"]
+__all__ = ["Moments", "Problem", "Rows"]
 
-BLOCK_VALUES = 1 << 17
-"""Float64 values of a block of moments: a core's level-2 cache holds as many."""
 VALUES = 1 << 16
-"""Float64 values of a block of losses and gradients; they fit in a level-2 cache."""
-PARTS, BLOCKS = 8, 32
-"""Parts of many rows, which threads share, and fewest blocks of a part."""
+"""Values of a block of rows."""
 ROUNDING = 1e-13
 """Rounding error of a variance, relative to the column's mean square."""
 WIDEST = 2048
@@ -132,13 +126,11 @@ class Rows:
         """Weights of the rows, 0 without a fold, shape (n,)."""
         return np.where(self.folds >= 0, self.weights, 0.0)
 
-    @cached_property
-    def parts(self) -> list[list[slice]]:
-        """Blocks of the rows, in parts that threads share; at least one part."""
+    @property
+    def blocks(self) -> list[slice]:
+        """Blocks of rows that fit in a level-2 cache as float64."""
         count, rows = len(self.labels), max(1, VALUES // max(1, self.x.shape[1]))
-        blocks = [slice(first, first + rows) for first in range(0, count, rows)]
-        size = max(BLOCKS, -(-len(blocks) // PARTS))
-        return [blocks[at : at + size] for at in range(0, max(1, len(blocks)), size)]
+        return [slice(first, first + rows) for first in range(0, count, rows)]
 
     def moments_of(self, folds: int, problem: Problem | None = None) -> Moments:
         """Moments of the rows with a fold.
@@ -150,10 +142,8 @@ class Rows:
         wide = width > WIDEST
         counts, totals = np.zeros(folds), np.zeros((folds, width))
         products = np.zeros(width if wide else (width, width))
-        size = 1 << max(0, (BLOCK_VALUES // max(1, width)).bit_length() - 1)
         with one_blas_thread():
-            for first in range(0, len(used), size):
-                block = slice(first, first + size)
+            for block in self.blocks:
                 rows = self.x[block].astype(np.float64)
                 fold, weights = self.folds[block], used[block]
                 if problem is not None:
@@ -161,53 +151,44 @@ class Rows:
                     curvature = _curvature(rows @ coef + problem.intercept)
                     weights = weights * ~np.isin(fold, problem.hidden) * curvature
                     fold = np.zeros_like(fold)
-                for number in range(folds):
-                    of_fold = weights * (fold == number)
-                    counts[number] += of_fold.sum()
-                    totals[number] += of_fold @ rows
+                of_fold = weights * (fold == np.arange(folds)[:, None])
+                counts += of_fold.sum(axis=1)
+                totals += of_fold @ rows
                 # A matrix times its own transpose takes a BLAS half the work.
                 rows *= np.sqrt(weights)[:, None]
                 products += (rows * rows).sum(axis=0) if wide else rows.T @ rows
         return Moments(counts, totals, products)
 
-    def sums(self, problems: Sequence[Problem], threads: int = 1) -> Floats:
+    def sums(self, problems: Sequence[Problem]) -> Floats:
         """Log-losses of several problems of the same shape, and their gradients.
 
         Each row is for one problem: the loss, its derivatives by the coefficients and
         by the intercepts, shape (p, 1 + k d + k).
         """
         coef = np.stack([each.coef for each in problems])
+        intercept = np.stack([each.intercept for each in problems])
         count, classes, width = coef.shape
         columns = count * classes
         panels = pack(coef.reshape(columns, width).T)
         # Whole panels: products then have no edges.
         padded = panels.shape[0] * panels.shape[2]
-        shifts = np.concatenate([each.intercept for each in problems])
         # "W": for read-only arrays the kernel would be compiled once more.
         labels = np.require(self.labels, np.int32, ["C", "W"])
         folds = np.require(self.folds, np.int32, ["C", "W"])
         # A hidden fold may have no rows, where there are few labels.
         places = np.arange(int(folds.max(initial=0)) + 1)
         visible = np.stack([~np.isin(places, each.hidden) for each in problems])
-
-        def of_part(blocks: Sequence[slice]) -> tuple[Floats, Floats, Floats]:
-            losses, totals = np.zeros(count), np.zeros(columns)
-            slopes, more = np.zeros((width, padded)), np.empty((width, padded))
-            for block in blocks:
-                rows = self.x[block].astype(np.float64)
-                logits = np.empty((len(rows), padded))
-                multiply(rows, panels, logits)
-                known = labels[block], folds[block], self.used[block], visible
-                _add_losses(logits, shifts, *known, losses, totals)
-                excess = logits.reshape(len(rows), *panels.shape[::2]).swapaxes(0, 1)
-                multiply(rows.T, np.ascontiguousarray(excess), more)
-                slopes += more
-            return losses, totals, slopes
-
-        parts = map_threads(of_part, self.parts, threads)
-        # One after the other: NumPy's sum of a few values has an order of its own.
-        sums = (reduce(np.add, each) for each in zip(*parts, strict=True))
-        losses, totals, slopes = sums
+        losses, totals = np.zeros(count), np.zeros(columns)
+        slopes, part = np.zeros((width, padded)), np.empty((width, padded))
+        for block in self.blocks:
+            rows = self.x[block].astype(np.float64)
+            logits = np.empty((len(rows), padded))
+            multiply(rows, panels, logits)
+            known = labels[block], folds[block], self.used[block], visible
+            _add_losses(logits, intercept.ravel(), *known, losses, totals)
+            excess = logits.reshape(len(rows), *panels.shape[::2]).swapaxes(0, 1)
+            multiply(rows.T, np.ascontiguousarray(excess), part)
+            slopes += part
         by_coef = slopes[:, :columns].T.reshape(count, -1)
         gradient = by_coef, totals.reshape(count, classes)
         return np.concatenate([losses[:, None], *gradient], axis=1)

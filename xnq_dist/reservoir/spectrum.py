@@ -83,9 +83,7 @@ def find_spectrum(nodes: AllNodes, width: int, seed: int) -> tuple[Vectors, File
     seed
         Seed of the initial vectors.
     """
-    every = width
-    if nodes.manifest.facts["n_nodes"] >= 2 * (width + SPARE):
-        every += SPARE
+    every = min(width + SPARE, int(nodes.manifest.facts["n_nodes"]) // 2)
 
     def remove(vectors: Vectors) -> None:
         for record in vectors.files:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from distributed import Client
     from numpy.typing import NDArray
 
-    from xnq_dist.readout.plus.learning import PlusScores
+    from xnq_dist.evaluation.methods.plus_scores import PlusScores
 
 __all__ = [
     "embed_method",
@@ -109,7 +109,7 @@ def plus_posteriors(
 
     The stage ``embeddings`` is reused if it has the same seed.
     """
-    from xnq_dist.readout.plus.learning import plus_scores
+    from xnq_dist.evaluation.methods.plus_scores import plus_scores
     from xnq_dist.readout.work import Embedded, ReadoutWork
 
     settings = work.settings.model_copy(update={"method": "xnq+", "seed": seed})

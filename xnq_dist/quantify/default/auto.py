@@ -185,8 +185,8 @@ def interval_of_counts(
     lower = np.ceil((mean - half) * size - 0.5) / size + 0.0
     upper = np.floor((mean + half) * size + 0.5) / size
     return (
-        np.minimum(np.clip(lower, 0.0, 1.0), mean),
-        np.maximum(np.clip(upper, 0.0, 1.0), mean),
+        np.minimum(np.maximum(lower, 0.0), mean),
+        np.maximum(np.minimum(upper, 1.0), mean),
     )
 
 

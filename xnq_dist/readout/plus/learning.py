@@ -8,23 +8,23 @@ count all labels, and everything else stays in files of the stage, one per parti
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
+from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Attempt, FileRecord
-from xnq_dist.core.waiting import gather, result
+from xnq_dist.core.waiting import result
 from xnq_dist.readout.calibration import fit_calibration
 from xnq_dist.readout.diagnostics import quality
 from xnq_dist.readout.folds import check_counts
 from xnq_dist.readout.plus.cross import CrossFit, Folding, group_folding
 from xnq_dist.readout.plus.first_stage import GRID, FirstStage
 from xnq_dist.readout.plus.label_features import Around
-from xnq_dist.readout.plus.plus_model import SavedPlus, partition_logits
+from xnq_dist.readout.plus.plus_model import SavedPlus
 from xnq_dist.readout.plus.second_stage import (
     KINDS,
     SecondRows,
@@ -44,26 +44,12 @@ from xnq_dist.readout.work import Fitted, ReadoutWork, to_fit
 if TYPE_CHECKING:
     from distributed import Future
 
-__all__ = ["MIN_FOR_TREES", "PRIOR_ROWS", "PlusScores", "fit", "plus_scores"]
+__all__ = ["MIN_FOR_TREES", "PRIOR_ROWS", "fit"]
 
 PRIOR_ROWS = 2.0
 """Strength of the priors of the calibration, in rows."""
 MIN_FOR_TREES = 100
 """Minimum number of labelled rows for trees: a leaf holds at least 40."""
-
-
-@dataclass(frozen=True, eq=False)
-class PlusScores:
-    """Uncalibrated scores of xnq+ for every node."""
-
-    logits: Floats32
-    """Log-probabilities of every node by canonical index, shape (N, C); those of
-    labelled nodes out of fold, of others the means over all folds' models."""
-    own: Floats32
-    """The same by the models of each node's own fold."""
-    by_group: tuple[Ints, Floats] | None
-    """Index and posteriors of labelled nodes by models fitted without labels of their
-    group, shape (h,) and (h, C)."""
 
 
 def fit(work: ReadoutWork) -> Fitted:
@@ -208,26 +194,3 @@ def _finish(
     if rows.provided:
         facts["scores"] = {"columns": settings.columns.scores, "gain": gain}
     return attempt.write_arrays("readout", **flat(vars(saved))), facts
-
-
-def plus_scores(work: ReadoutWork) -> PlusScores:
-    """Score every node by xnq+ fitted to the labels, without changing any stage.
-
-    Can be called repeatedly on one embedding with different labels. Errors are those of
-    `fit`; files of the attempt can be deleted afterwards. The client holds N x C
-    float32.
-    """
-    (readout, *files), _ = fit(work)
-    where, count = work.attempt, len(work.parts)
-    tasks = [
-        work.submit(partition_logits, part, where, readout, features)
-        for part, features in zip(work.parts, files[:count], strict=True)
-    ]
-    own, logits = np.empty((2, len(work.labels), len(work.classes)), np.float32)
-    for index, *of_part in gather(work.client, tasks):
-        own[index], logits[index] = of_part
-    by_group = None
-    for held in files[count:]:
-        arrays = where.read_arrays(held)
-        by_group = arrays["index"], arrays["posterior"]
-    return PlusScores(logits, own, by_group)
