@@ -29,9 +29,6 @@ __all__ = ["NodeIds", "text_of"]
 
 HASH_START = np.uint64(0xCBF29CE484222325)
 """State before the first byte of a text, in FNV-1a."""
-SHIFT, STRIDE = np.uint64(5), np.uint64(5)
-"""Of the slots tried for an integer: once its bits are used up they are all slots, in
-the order of a linear congruential generator, as in Python's dictionaries."""
 MAX_NODES = 2**31 - 1
 """Canonical indices are kept as int32."""
 
@@ -191,14 +188,15 @@ def text_of(values: pa.Array) -> tuple[Ints, Bytes]:
 def slot_of(key: int, numbers: Ints, slots: Ints32) -> np.uint64:
     """The slot of an integer in a hash table, or the empty one where it belongs.
 
-    The first one tried has the integer's low bits, so that consecutive ones are next to
-    each other; where it is taken, the higher bits choose the next one.
+    The first one tried has the integer's low bits, so that consecutive integers are
+    next to each other in memory; others are from its hash on.
     """
-    mask, rest = np.uint64(slots.shape[0] - 1), np.uint64(key)
-    at = rest & mask
-    while slots[at] >= 0 and numbers[slots[at]] != key:
-        rest >>= SHIFT
-        at = (at * STRIDE + np.uint64(1) + rest) & mask
+    mask = np.uint64(slots.shape[0] - 1)
+    at = np.uint64(key) & mask
+    if slots[at] >= 0 and numbers[slots[at]] != key:
+        at = mix(np.uint64(key)) & mask
+        while slots[at] >= 0 and numbers[slots[at]] != key:
+            at = (at + np.uint64(1)) & mask
     return at
 
 
