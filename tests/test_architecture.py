@@ -87,9 +87,9 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 204_899,
+    "all": 204_898,
     "core": 26_113,
-    "graph": 39_840,
+    "graph": 39_839,
     "reservoir": 18_672,
     "groups": 2_497,
     "plan and needs": 5_831,

@@ -191,10 +191,10 @@ def slot_of(key: int, numbers: Ints, slots: Ints32) -> np.uint64:
     The first one tried has the integer's low bits, so that consecutive integers are
     next to each other in memory; others are from its hash on.
     """
-    mask = np.uint64(slots.shape[0] - 1)
-    at = np.uint64(key) & mask
+    word, mask = np.uint64(key), np.uint64(slots.shape[0] - 1)
+    at = word & mask
     if slots[at] >= 0 and numbers[slots[at]] != key:
-        at = mix(np.uint64(key)) & mask
+        at = mix(word) & mask
         while slots[at] >= 0 and numbers[slots[at]] != key:
             at = (at + np.uint64(1)) & mask
     return at
