@@ -8,7 +8,7 @@ import pytest
 from tests.conftest import small_settings, with_graph, write_graph
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.need import RunSize, Workers
-from xnq_dist.reservoir.descriptors import describe_nodes, mean_step
+from xnq_dist.reservoir.descriptors import describe_nodes, mean_step, widths
 from xnq_dist.reservoir.needs import needs
 from xnq_dist.reservoir.spectrum import EXTRA, SPARE, SPECTRUM, walk_step
 from xnq_dist.reservoir.volume import (
@@ -56,6 +56,11 @@ def test_steps_return_means_and_keep_nodes_without_edges():
     np.testing.assert_array_equal(walked[:, :-2], np.where(linked[:, None], means, 0))
     np.testing.assert_array_equal(walked[:, -2], 1)
     np.testing.assert_array_equal(walked[:, -1], weight)
+
+
+def test_a_graph_without_features_has_twice_as_many_vectors():
+    found = [widths(10_000, features, True)[1] for features in (1, 2)]
+    assert found == [2 * SPECTRUM, SPECTRUM]
 
 
 def test_the_plan_counts_the_spectrum_where_states_are_small():

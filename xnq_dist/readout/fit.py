@@ -81,8 +81,7 @@ def fit_rows(
     calibration = fit_calibration(settings.calibration, held, truth)
     # Biases adapt posteriors to the proportions of the labels they are fitted to;
     # without biases posteriors keep the proportions that the readout was fitted to.
-    moved = settings.calibration in MOVES_PRIOR
-    prior_labels = truth if moved else labels[folds >= 0]
+    prior_labels = truth if settings.calibration in MOVES_PRIOR else labels[folds >= 0]
     prior = np.bincount(prior_labels, minlength=n_classes) / len(prior_labels)
     share = np.bincount(truth, minlength=n_classes) / len(truth)
     saved = {

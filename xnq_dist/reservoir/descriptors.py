@@ -57,7 +57,9 @@ TINY = 1e-12
 def widths(n_nodes: int, n_features: int, symmetric: bool) -> tuple[int, int]:
     """Columns of both blocks for a graph of this size."""
     each_hop = min(n_features, COMPONENTS) + 1
-    spectrum = min(SPECTRUM, n_nodes // 4) if symmetric else 0
+    # Without features, links alone tell the classes apart.
+    vectors = SPECTRUM if n_features > 1 else 2 * SPECTRUM
+    spectrum = min(vectors, n_nodes // 4) if symmetric else 0
     return (HOPS + 1) * each_hop, spectrum
 
 
@@ -120,9 +122,8 @@ def describe_nodes(
     given = client, graph, manifest
     rounds = partial(propagate, *given, backend=backend, progress=progress)
     nodes = AllNodes(*given, where, where.begin(), rounds, threads)
-    spectrum, hops = None, _features(nodes)
-    if sizes[1]:
-        spectrum = find_spectrum(nodes, sizes[1], seed)
+    hops = _features(nodes)
+    spectrum = find_spectrum(nodes, sizes[1], seed) if sizes[1] else None
     return Descriptors(where, sizes, hops, spectrum, threads)
 
 
@@ -173,15 +174,14 @@ def _loadings(products: Floats, n_nodes: int) -> dict[str, NDArray[Any]]:
     middle = products[:-1, -1] / n_nodes
     covariance = products[:-1, :-1] / n_nodes - np.outer(middle, middle)
     spread = np.sqrt(np.maximum(np.diag(covariance), 0.0))
-    flat = spread <= 1e-6 * np.maximum(np.abs(middle), TINY)
-    spread[flat] = np.inf  # a constant column becomes 0
+    # A constant column becomes 0.
+    spread[spread <= 1e-6 * np.maximum(np.abs(middle), TINY)] = np.inf
     components = np.eye(width)
     if width > RAW:
         # Many columns have a common kind, such as words or a decomposition, in which
         # variance is relevance: they share a scale.
         spread[:-1] = np.sqrt(np.mean(np.diag(covariance)[:-1])) or np.inf
-        inner = covariance[:-1, :-1] / spread[0] ** 2
-        _, vectors = symmetric_eigen(inner)
+        _, vectors = symmetric_eigen(covariance[:-1, :-1] / spread[0] ** 2)
         components = vectors[:, ::-1][:, :COMPONENTS].copy()
     return {"middle": middle, "spread": spread, "components": components}
 
