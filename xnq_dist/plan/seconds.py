@@ -19,17 +19,17 @@ from xnq_dist.reservoir.needs import blocks_of, supersteps_of
 
 __all__ = ["MEASURED_EDGES", "expected_seconds"]
 
-FIXED = 5.0
+FIXED = 4.5
 """Imports, kernels, the report."""
-EDGE = 2e-7
+EDGE = 3e-7
 """One directed edge read, sorted and partitioned."""
-GROUPED = 2.2e-6
+GROUPED = 2e-6
 """One directed edge in one detection of communities by Leiden."""
-VALUE = 9e-10
+VALUE = 7e-10
 """One value added into a sum over neighbours, on one thread."""
-BYTE = 1.3e-8
+BYTE = 9e-9
 """One byte of the run directory written and read again, on one thread."""
-ROW = 5.5e-7
+ROW = 1.5e-7
 """One value of a labelled row, for one class, in all fits."""
 
 ACCESS = 64
