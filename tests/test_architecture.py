@@ -87,10 +87,10 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 204_897,
+    "all": 204_898,
     "core": 26_113,
     "graph": 39_839,
-    "reservoir": 18_674,
+    "reservoir": 18_671,
     "groups": 2_497,
     "plan and needs": 5_831,
     "pipeline and the modules next to it": 5_925,
@@ -101,7 +101,7 @@ BUDGETS = {
     "report": 5_709,
     "api": 4_977,
     "monitor": 3_235,
-    "evaluation": 25_427,
+    "evaluation": 25_431,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
 

@@ -128,7 +128,7 @@ def test_wide_embeddings_are_scaled_by_variances(monkeypatch):
 
 
 @pytest.mark.parametrize(("fit", "half"), [(fit, 0.0), (fit_smooth, 0.5)])
-def test_columns_without_information_have_no_weight(fit, half):
+def test_columns_without_information_weigh_nothing(fit, half):
     x, y = states(200, 12, 2)
     constant, zero = np.full((200, 1), 7.5, np.float32), np.zeros((200, 3), np.float32)
     more = np.concatenate([x[:, :5], constant, zero, x[:, 5:], x[:, :1]], axis=1)

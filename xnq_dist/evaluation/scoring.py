@@ -39,7 +39,7 @@ def quantifiers_for(
         number of classes.
     """
     chosen = []
-    for name in requested or QUANTIFIERS:
+    for name in QUANTIFIERS if requested is None else requested:
         one = QUANTIFIERS[name]
         of_graph, defined = one.graph or one.neighbours, one.defined_for(n_classes)
         if requested is not None and of_graph:

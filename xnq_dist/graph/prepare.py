@@ -112,8 +112,8 @@ def prepare(
         # Values that cannot be used are refused before the edges are sorted.
         rows = _read_rows(nodes, settings, progress)
         run.reuse(STAGE, inputs)
-        seeing = _seeing(edges, held.enter_context(workers()))
-        tasks = seeing or in_process(folder, memory)
+        given = held.enter_context(workers())
+        tasks = _seeing(edges, given) or in_process(folder, memory)
         graph = _read_graph(edges, rows.ids, settings, tasks, progress)
         book, partitioner = _divide(graph, partitions, settings, progress)
         features = FeatureBlocks(rows.features, rows.index, book, memory, folder)
@@ -215,7 +215,7 @@ def _write(
 ) -> tuple[list[FileRecord], dict[str, Any]]:
     """Write nodes and edges of all partitions, and how features were scaled.
 
-    Returns the files, and the facts of the stage.
+    Returns the files, and the facts of the stage that are known here.
     """
     on_done = partial(progress, "write partitions")
     edges = write_partitions(graph.csr, book, tasks, attempt, on_done)

@@ -11,11 +11,7 @@ from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
 from xnq_dist.core.settings import ReadoutSettings
 from xnq_dist.core.store import Attempt, FileRecord, Stage
 from xnq_dist.core.waiting import result
-from xnq_dist.readout.calibration import (
-    MOVES_PRIOR,
-    Calibration,
-    fit_calibration,
-)
+from xnq_dist.readout.calibration import MOVES_PRIOR, Calibration, fit_calibration
 from xnq_dist.readout.diagnostics import quality
 from xnq_dist.readout.folds import CALIBRATION, check_counts, plan_folds
 from xnq_dist.readout.logistic import (

@@ -84,7 +84,7 @@ def find_spectrum(nodes: AllNodes, width: int, seed: int) -> tuple[Vectors, File
     seed
         Seed of the initial vectors.
     """
-    every = min(width + SPARE, int(nodes.manifest.facts["n_nodes"]) // 2)
+    every = min(width + SPARE, nodes.manifest.facts["n_nodes"] // 2)
 
     def remove(vectors: Vectors) -> None:
         for record in vectors.files:

@@ -161,7 +161,7 @@ def test_intervals_cover_simulated_communities(size, shift):
     assert 0.93 <= covered <= (0.98 if size >= 20 else 1)
 
 
-def test_an_interval_from_zero_has_no_negative_zero():
+def test_an_interval_from_zero_starts_at_positive_zero():
     ends = interval_of_counts(np.array([0.1]), np.array([0.1]), np.array([4.0]), 0.95)
     assert not np.signbit(ends[0]).any()
 
