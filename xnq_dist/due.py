@@ -200,12 +200,8 @@ class Known:
             return False
         if not self._used(name):
             return False  # made by earlier settings: to be removed
-        inputs = self.inputs(name, as_recorded(self.settings, manifest))
-        return _made_from(manifest, inputs)
-
-    def inputs(self, name: str, settings: Settings) -> dict[str, Any]:
-        """Inputs of a stage, as in `core.inputs`."""
-        return INPUTS[name](self, settings)
+        settings = as_recorded(self.settings, manifest)
+        return _made_from(manifest, INPUTS[name](self, settings))
 
     @cached_property
     def tables(self) -> Mapping[str, Any]:

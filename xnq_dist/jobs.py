@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -64,17 +64,6 @@ class Workers(ExitStack):
         self.close()
 
 
-MADE_BY = {
-    "embed": {"select", "embeddings"},
-    "readout": {"readout"},
-    "posteriors": {"posteriors"},
-    "quantify": {"quantify"},
-    "publish": {"published"},
-}
-"""Stages of the run directory that a stage of a job makes. The first stage, which also
-records tables and settings, is due with any of them."""
-
-
 class Job:
     """The stages of a run in one run directory, and what they share.
 
@@ -110,8 +99,12 @@ class Job:
         stage: Callable[[Job, Progress], Manifest | None],
         run: Callable[..., Any] = in_view,
     ) -> None:
-        """Do a stage of the job, if it is due; `run` calls it, as `in_view` does."""
-        if self.due & MADE_BY.get(name, self.due):
+        """Do a stage of the job, if it is due; `run` calls it, as `in_view` does.
+
+        The first one, which also records tables and settings, is due with any other.
+        """
+        first = name in ("graph", "labels")
+        if self.due and (first or name in {STAGES[due].made_by for due in self.due}):
             made = run(name, partial(stage, self))
             self.made[name] = made.seconds if made else None
 
@@ -209,7 +202,7 @@ def run_all(
         due = due_stages(run, sources, settings)
         if not due:
             record_sources(run, sources)
-        if _on_workers(due):
+        if any(STAGES[name].on_workers for name in due):
             plan = pipeline.plan_run(run, sources, settings)
             if "graph" in due:
                 expect(plan.seconds)
@@ -261,10 +254,6 @@ def run_stages(
         return _done(job, each_stage)
 
 
-def _on_workers(names: Iterable[str]) -> bool:
-    return any(STAGES[name].on_workers for name in names)
-
-
 def requantify(
     request: Request,
     client: Client | None = None,
@@ -297,6 +286,6 @@ def requantify(
         plan = Plan.read(RunDirectory(request.base))
         sized = plan.placed(settings) if plan else settings
         with Workers(sized, settings.cluster.timeout, client) as workers:
-            again = run, request.sources, settings, workers
-            found = _done(partial(Job, *again, request=request), stages)
+            job = partial(Job, run, request.sources, settings, workers, request=request)
+            found = _done(job, stages)
         return {**found, "seconds": round(time.perf_counter() - began, 1)}

@@ -29,7 +29,7 @@ from xnq_dist.core.store import (
     RunDirectory,
     fingerprint,
 )
-from xnq_dist.due import Known, as_recorded, require_embeddings
+from xnq_dist.due import INPUTS, Known, as_recorded, require_embeddings
 from xnq_dist.graph.profile.inputs import TableReader
 from xnq_dist.graph.tables import Sources, open_table
 
@@ -164,7 +164,7 @@ def _check_settings(
     now = {"columns.scores": settings.columns.scores}
     changed = differences({"columns.scores": scored}, now)
     for name in ("graph", "embeddings"):
-        inputs = known.inputs(name, as_recorded(as_read, stages[name]))
+        inputs = INPUTS[name](known, as_recorded(as_read, stages[name]))
         if fingerprint(inputs) != stages[name].fingerprint:
             changed += differences(stages[name].inputs, inputs)
     if changed:

@@ -75,6 +75,23 @@ def test_decoded_data_are_the_view(
         assert one["q"] == [probability(value) for value in q]
 
 
+def test_the_plot_of_share_and_size_counts_the_members_that_shares_are_of() -> None:
+    table = prevalence_table("abcdef", intervals=True)
+    every = decoded(Page(results_of(table)).data())
+    settings = load_settings(overrides=["labelled=exclude"])
+    shown = Page(results_of(table, settings=settings))
+    data = decoded(shown.data())
+    counted = np.array(data["counted"])
+    assert np.array_equal(counted, np.subtract(data["members"], data["labelled"]))
+    assert every["counted"] == every["members"]
+    assert (every["sized"], data["sized"]) == ("members", "unlabelled members")
+    assert data["sizes"][0] == pytest.approx(counted.min() / 1.3, abs=1e-3)
+    errors = shown.view.se[:, -1] ** 2 * shown.view.about
+    r = data["classes"][0]["reference"]
+    half = 1.959964 * np.sqrt((r * (1 - r) + np.median(errors)) / data["sizes"][0])
+    assert data["classes"][0]["limits"][0][0] == pytest.approx(half, abs=1e-4)
+
+
 def test_texts_stay_inside_the_script_element() -> None:
     table = prevalence_table(["</script><script>alert(1)</script>"], ("<!--", "b"))
     assert "<" not in Page(results_of(table)).data()

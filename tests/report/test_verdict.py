@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import replace
 
 import numpy as np
@@ -28,13 +29,16 @@ WORDS = [
 
 
 def judged(
-    table: pa.Table, overrides: list[str] | None = None, skill: dict | None = SKILL
+    table: pa.Table,
+    overrides: list[str] | None = None,
+    skill: dict | None = SKILL,
+    folder: str = "/my runs/a",
 ) -> Verdict:
     settings = load_settings(overrides=overrides or [])
     classes = PrevalenceView.of(table).classes
     facts = {"readout": {"skill": skill}, "labels": {"n_labelled": 630}}
     made = results_of(table, settings, totals_table(classes), **facts)
-    return verdict(Page(replace(made, directory=RunDirectory("/my runs/a"))))
+    return verdict(Page(replace(made, directory=RunDirectory(folder))))
 
 
 def test_the_answer_comes_first_and_the_next_step_last() -> None:
@@ -50,6 +54,12 @@ def test_the_answer_comes_first_and_the_next_step_last() -> None:
     assert sure.startswith("How sure: ")
     assert "narrower than 30 points" in sure
     assert "label-plan '/my runs/a' --budget 50" in step
+    gone = f"{tempfile.gettempdir()}/xnq-dist-a1/run"
+    table = prevalence_table(list("abcdefgh"), intervals=True)
+    assert judged(table, folder=gone).lines[-1] == (
+        "Next: keep the run with out=FOLDER, and give memberships by their path: "
+        "xnq-dist label-plan then chooses nodes to label."
+    )
 
 
 def test_the_named_community_has_the_highest_share() -> None:

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["STAGES", "Stage", "following"]
+__all__ = ["STAGES", "StageRecord", "following"]
 
 
 @dataclass(frozen=True)
-class Stage:
+class StageRecord:
     """A stage of a run, which writes one folder."""
 
     name: str
     format: int
     """Raise it when the stage writes different files from the same inputs."""
+    made_by: str
+    """Stage of a job that makes it."""
     after: tuple[str, ...] = ()
     """Stages that it is made from."""
     on_workers: bool = True
@@ -32,15 +34,15 @@ class Stage:
 STAGES = {
     stage.name: stage
     for stage in (
-        Stage("graph", 5, on_workers=False),
-        Stage("labels", 3, ("graph",), on_workers=False),
-        Stage("scores", 2, ("graph",), on_workers=False),
-        Stage("select", 3, ("graph", "labels"), stays=True),
-        Stage("embeddings", 2, ("graph", "select")),
-        Stage("readout", 14, ("embeddings", "labels", "scores")),
-        Stage("posteriors", 2, ("readout",)),
-        Stage("quantify", 14, ("posteriors", "labels")),
-        Stage("published", 5, ("quantify",), on_workers=False),
+        StageRecord("graph", 5, "graph", on_workers=False),
+        StageRecord("labels", 3, "graph", ("graph",), on_workers=False),
+        StageRecord("scores", 2, "graph", ("graph",), on_workers=False),
+        StageRecord("select", 3, "embed", ("graph", "labels"), stays=True),
+        StageRecord("embeddings", 2, "embed", ("graph", "select")),
+        StageRecord("readout", 14, "readout", ("embeddings", "labels", "scores")),
+        StageRecord("posteriors", 2, "posteriors", ("readout",)),
+        StageRecord("quantify", 14, "quantify", ("posteriors", "labels")),
+        StageRecord("published", 5, "publish", ("quantify",), on_workers=False),
     )
 }
 

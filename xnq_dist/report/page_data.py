@@ -111,8 +111,11 @@ class Page:
     @property
     def everybody(self) -> str:
         """The nodes that shares of the complete graph are about."""
-        kind = "unlabelled " if self.settings.labelled == "exclude" else ""
-        return f"{kind}{self.naming.nodes()}"
+        return f"{self._unlabelled}{self.naming.nodes()}"
+
+    @property
+    def _unlabelled(self) -> str:
+        return "unlabelled " if self.settings.labelled == "exclude" else ""
 
     @property
     def compared(self) -> bool:
@@ -180,6 +183,7 @@ class Page:
             "sizes": [round(size, 3) for size in sizes.tolist()],
             "qualities": QUALITIES,
             "community": [naming.communities(1), naming.communities()],
+            "sized": f"{self._unlabelled}members",
             "node": [naming.nodes(1), naming.nodes()],
             "level": 100 * self.settings.intervals.level,
             "compared": self.compared,
@@ -197,6 +201,7 @@ class Page:
             "names": [view.name(k) for k in order.tolist()],
             "notes": [plain(text, NOTE_LIMIT) for text in notes.dictionary.to_pylist()],
             "members": view.n_nodes[order].tolist(),
+            "counted": view.about[order].tolist(),
             "labelled": view.n_labelled[order].tolist(),
             "note": places[order].tolist(),
             "suppressed": view.suppressed[order].tolist(),
@@ -278,7 +283,7 @@ def _lead(line: str) -> Markup:
 
 def _sizes(view: PrevalenceView) -> Floats:
     """Sizes at which control limits are evaluated."""
-    sizes = view.n_nodes[view.n_nodes > 0]
+    sizes = view.about[view.about > 0]
     if not len(sizes):
         return np.ones(1)
     return np.geomspace(sizes.min() / 1.3, sizes.max() * 1.3, POINTS)
@@ -320,7 +325,7 @@ def control_limits(
     """
     if np.isnan(r):
         return []
-    errors = view.se[:, place] ** 2 * view.n_nodes
+    errors = view.se[:, place] ** 2 * view.about
     errors = errors[~np.isnan(errors)]
     typical = float(np.median(errors)) if len(errors) else 0.0
     spread = np.sqrt((r * (1 - r) + typical) / at)

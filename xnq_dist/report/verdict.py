@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -160,8 +161,13 @@ def _next(level: Level, page: Page) -> str:
         return "Next: set quantifier=auto, which gives every estimate an interval."
     if page.settings.quantifier != "auto" or not np.any(_widths(view) >= NARROW):
         return ""
-    run = shlex.quote(page.results.directory.uri)
+    run = page.results.directory.uri
+    if run.startswith(f"{tempfile.gettempdir()}/xnq-dist-"):  # gone with the result
+        return (
+            "Next: keep the run with out=FOLDER, and give memberships by their path: "
+            "xnq-dist label-plan then chooses nodes to label."
+        )
     return (
         f"Next: label the {BUDGET} {page.naming.nodes()} that xnq-dist label-plan "
-        f"{run} --budget {BUDGET} chooses."
+        f"{shlex.quote(run)} --budget {BUDGET} chooses."
     )

@@ -24,7 +24,7 @@
     return new Response(stream.pipeThrough(new DecompressionStream("gzip"))).json();
   }
 
-  const { names, notes, members, labelled, note, suppressed: hidden } = await unpack(D.rows);
+  const { names, notes, members, counted, labelled, note, suppressed: hidden } = await unpack(D.rows);
   D.rows = null;
 
   // Shares and differences are in steps of 1/10,000, and null where there is none.
@@ -491,7 +491,7 @@
     for (let power = 1; power <= 1e9; power *= 10) ticks.push(power, 2 * power, 5 * power);
     ticks = ticks.filter((tick) => x(tick) >= left && x(tick) <= right);
     if (ticks.length * 44 > right - left) ticks = ticks.filter((tick) => Number.isInteger(Math.log10(tick)));
-    const parts = [across(ticks, x, top, bottom, count, "members", width),
+    const parts = [across(ticks, x, top, bottom, count, D.sized, width),
       upwards(QUARTERS, y, left, right, whole, `share of ${one.label}`)];
     const bands = one.limits.map((half) => half.map((value) => value ?? 0));
     const clip = (share) => y(Math.min(1, Math.max(0, share)));
@@ -504,12 +504,12 @@
         path("limit", line(outer, 1)), path("limit", line(outer, -1)),
         svg("line", { class: "reference", x1: left, x2: right, y1: y(one.reference), y2: y(one.reference) }));
     }
-    const kept = shown.filter((k) => one.p[k] !== null && members[k]);
+    const kept = shown.filter((k) => one.p[k] !== null && counted[k]);
     const place = { x: new Float32Array(kept.length), y: new Float32Array(kept.length) };
     const groups = { plain: [], up: [], down: [] }, many = kept.length > MAX_DOTS;
     const drawn = new Set();
     kept.forEach((k, i) => {
-      const px = x(members[k]), py = y(one.p[k] / 1e4);
+      const px = x(counted[k]), py = y(one.p[k] / 1e4);
       place.x[i] = px;
       place.y[i] = py;
       const kind = mask[k] & 1 ? "up" : mask[k] & 2 ? "down" : "plain";
@@ -526,14 +526,14 @@
     parts.push(path("dots", groups.plain), path("beyond", groups.up), path("beyond", groups.down));
     $("hexagons").hidden = !many;
     return { height, parts, ...place, say: (i) => sentence(kept[i]), go: (i) => open(kept[i]),
-      rows: { heading: ["members, from", "to", D.community[1], "median share", "more than chance", "less than chance"],
+      rows: { heading: [`${D.sized}, from`, "to", D.community[1], "median share", "more than chance", "less than chance"],
         body: () => bySize(kept, one) } };
   }
 
   function bySize(kept, one) {
     const groups = new Map();
     for (const k of kept) {
-      const step = Math.floor(3 * Math.log10(members[k]) + 1e-9);
+      const step = Math.floor(3 * Math.log10(counted[k]) + 1e-9);
       if (!groups.has(step)) groups.set(step, []);
       groups.get(step).push(k);
     }
