@@ -87,15 +87,15 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 204_888,
+    "all": 204_880,
     "core": 26_134,
     "graph": 39_839,
-    "reservoir": 18_671,
+    "reservoir": 18_698,
     "groups": 2_497,
     "plan and needs": 5_831,
-    "pipeline and the modules next to it": 5_860,
+    "pipeline and the modules next to it": 5_814,
     "command line and flows": 7_994,
-    "readout": 21_889,
+    "readout": 21_900,
     "quantify and selection": 30_377,
     "steps": 9_527,
     "report": 5_743,

@@ -71,8 +71,7 @@ def check_inputs(
         log.info("%s", line)
     check_findings(profile.findings)
     counts = [(str(value), labelled) for value, labelled in profile.classes]
-    classes = [name for name, _ in counts]
-    _check_classes(settings, classes)
+    _check_classes(settings, [name for name, _ in counts])
     prior, total = settings.labels.prior, profile.tables["nodes"]["rows"]
     unlabelled = total > sum(labelled for _, labelled in counts)
     if prior and unlabelled and settings.quantifier == "auto":

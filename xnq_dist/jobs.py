@@ -42,11 +42,9 @@ class Workers(ExitStack):
     Those of a caller's `client` run already, and keep running.
     """
 
-    def __init__(
-        self, sized: Settings, timeout: float, client: Client | None = None
-    ) -> None:
+    def __init__(self, sized: Settings, client: Client | None = None) -> None:
         super().__init__()
-        self._settings, self._timeout, self._given = sized.cluster, timeout, client
+        self._settings, self._given = sized.cluster, client
         self._connection: Connection | None = None
 
     def client(self) -> AbstractContextManager[Client]:
@@ -56,7 +54,7 @@ class Workers(ExitStack):
         if self._connection is None:
             opened = cluster.open_cluster(self._settings)
             self._connection = self.enter_context(opened)
-        return cluster.connect(self._connection, self._timeout)
+        return cluster.connect(self._connection, self._settings.timeout)
 
     def stop(self) -> None:
         """Stop those that were started here."""
@@ -207,7 +205,7 @@ def run_all(
             if "graph" in due:
                 expect(plan.seconds)
         sized = settings if plan is None else plan.resolved(settings)
-        with Workers(sized, settings.cluster.timeout) as workers:
+        with Workers(sized) as workers:
             job = partial(Job, run, sources, settings, workers, plan)
             found = _done(job, stages)
         warn_if_late()
@@ -248,7 +246,7 @@ def run_stages(
         Raised by a stage; for damaged files only if repairs fail repeatedly.
     """
     check_inputs(run, sources, settings)
-    workers = Workers(settings, settings.cluster.timeout, client)
+    workers = Workers(settings, client)
     job = partial(Job, run, sources, settings, workers)
     with watching() as watch, watch.shown(progress):
         return _done(job, each_stage)
@@ -285,7 +283,7 @@ def requantify(
     with pipeline.open_run(request.out, request.sources, labels=request.labels) as run:
         plan = Plan.read(RunDirectory(request.base))
         sized = plan.placed(settings) if plan else settings
-        with Workers(sized, settings.cluster.timeout, client) as workers:
+        with Workers(sized, client) as workers:
             job = partial(Job, run, request.sources, settings, workers, request=request)
             found = _done(job, stages)
         return {**found, "seconds": round(time.perf_counter() - began, 1)}

@@ -7,9 +7,9 @@ directory does not depend on the old one, which is never written.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 import pyarrow.fs as pafs
@@ -34,8 +34,6 @@ from xnq_dist.graph.profile.inputs import TableReader
 from xnq_dist.graph.tables import Sources, open_table
 
 __all__ = ["Request", "relabel", "take_over"]
-
-log = logging.getLogger(__name__)
 
 OF_LABELS = following("labels")
 """Stages that new labels change."""
@@ -203,11 +201,8 @@ def _take_stages(
 def _take_file(source: Folder, target: Folder, name: str) -> None:
     old, new = source.path(name), target.path(name)
     if source.is_local and target.is_local:
-        try:
+        with suppress(OSError):  # another file system, or one without links
             os.link(old, new)
-        except OSError:  # another file system, or one without links
-            log.debug("%s cannot be linked and is copied", old)
-        else:
             return
     pafs.copy_files(
         old,

@@ -286,6 +286,11 @@ def test_unlabelled_nodes_have_the_mean_score_of_all_folds(run):
                     x[[row]][:, used_by_trees(model.first.blocks)],
                 )
                 logs[row, fold] = model.second.scores(*inputs, fold)[0]
+        alone = [model.logits(x[[k]], features[[k]], rows[[k]]) for k in range(9)]
+        np.testing.assert_array_equal(
+            np.concatenate(alone, axis=1), model.logits(x[:9], features[:9], rows[:9])
+        )
+        assert (labels[rows[:9]] >= 0).any()
         own = logs[np.arange(len(rows)), node_folds(rows, 3, model.seed)]
         mean = log_softmax(logs.mean(axis=1), axis=1)
         known = (labels[rows] >= 0)[:, None]

@@ -38,7 +38,7 @@ STAGES = {
         StageRecord("labels", 3, "graph", ("graph",), on_workers=False),
         StageRecord("scores", 2, "graph", ("graph",), on_workers=False),
         StageRecord("select", 3, "embed", ("graph", "labels"), stays=True),
-        StageRecord("embeddings", 2, "embed", ("graph", "select")),
+        StageRecord("embeddings", 3, "embed", ("graph", "select")),
         StageRecord("readout", 14, "readout", ("embeddings", "labels", "scores")),
         StageRecord("posteriors", 2, "posteriors", ("readout",)),
         StageRecord("quantify", 14, "quantify", ("posteriors", "labels")),

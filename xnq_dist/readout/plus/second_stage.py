@@ -17,6 +17,7 @@ C. Genest, J. V. Zidek, "Combining probability distributions", Statistical Scien
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -156,7 +157,8 @@ def second_rows(scores: Floats, features: Floats32) -> Floats32:
     `features` (..., F); the result has the shape (..., B (C - 1) + F).
     """
     odds = scores[..., 1:] - scores[..., :1]
-    odds = odds.reshape(*features.shape[:-1], -1)
+    # -1 instead of the product fails without rows.
+    odds = odds.reshape(*features.shape[:-1], math.prod(odds.shape[-2:]))
     return np.concatenate([odds, features], axis=-1, dtype=np.float32)
 
 
