@@ -24,8 +24,9 @@ from xnq_dist.core.errors import InputError, RunDirectoryError
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.stages import STAGES
 from xnq_dist.core.store import RunDirectory
-from xnq_dist.due import INPUTS, due_stages, nothing_changed
+from xnq_dist.due import due_stages, nothing_changed
 from xnq_dist.graph.tables import Sources
+from xnq_dist.jobs import each_stage
 
 
 @pytest.fixture
@@ -267,8 +268,15 @@ def test_each_lost_stage_is_due_with_what_follows(tmp_path, graph, run):
     assert set(follows) < set(STAGES)
 
 
-def test_every_stage_has_inputs():
-    assert [*INPUTS, "published"] == [*STAGES]
+def test_a_job_makes_every_stage_in_their_order():
+    class Listed:
+        request, done = None, []
+
+        def do(self, name, _function):
+            self.done.append(name)
+
+    each_stage(Listed())
+    assert [*dict.fromkeys(row.made_by for row in STAGES.values())] == Listed.done
 
 
 def test_results_that_are_gone_are_published_again(tmp_path, graph, run, client):

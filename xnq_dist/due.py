@@ -7,26 +7,13 @@ changed needs nothing else.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 from xnq_dist.core.errors import DamagedError, StageError
 from xnq_dist.core.failures import OPEN, stage_errors
-from xnq_dist.core.inputs import (
-    choose_source,
-    embeddings_inputs,
-    graph_inputs,
-    labels_inputs,
-    posteriors_inputs,
-    published_inputs,
-    readout_inputs,
-    scores_inputs,
-    select_inputs,
-    selects_scales,
-    set_scales,
-)
+from xnq_dist.core.inputs import choose_source, selects_scales
 from xnq_dist.core.lock import run_lock
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.settings import Settings
@@ -37,13 +24,10 @@ from xnq_dist.core.store import (
     RunDirectory,
     fingerprint,
 )
-from xnq_dist.graph.profile.inputs import read_contents
+from xnq_dist.graph.profile.inputs import answer_digests, read_contents
 from xnq_dist.graph.tables import Sources
-from xnq_dist.quantify.inputs import quantify_inputs
 
 __all__ = [
-    "INPUTS",
-    "Known",
     "as_recorded",
     "due_after_embeddings",
     "due_stages",
@@ -159,15 +143,30 @@ def _due(
     return tuple(name for name in STAGES if name in due)
 
 
-class Known:
-    """What a run's complete stages and its tables say, for the inputs of a stage.
-
-    Inputs are asked for only if the stages that a stage is made from are kept.
-    """
+class Tables(dict[str, Any]):
+    """Digests of a run's tables, which are read when the first one is asked for."""
 
     def __init__(self, run: RunDirectory, sources: Sources, settings: Settings) -> None:
-        self.run, self.sources, self.settings = run, sources, settings
+        super().__init__(source=choose_source(sources.memberships, settings))
+        self._read = run, sources, settings
+
+    def __missing__(self, name: str) -> Any:
+        found = (
+            answer_digests(*self._read, self["source"])
+            if name == "memberships"
+            else read_contents(*self._read)
+        )
+        self.update(found)
+        return found[name]
+
+
+class Known:
+    """What a run's complete stages and its tables say about what is due."""
+
+    def __init__(self, run: RunDirectory, sources: Sources, settings: Settings) -> None:
+        self.run, self.settings = run, settings
         self.stages = run.manifests()
+        self._tables = Tables(run, sources, settings)
 
     @property
     def released(self) -> bool:
@@ -186,12 +185,15 @@ class Known:
         return name != "scores" or bool(self.settings.columns.scores)
 
     def is_made(self, name: str) -> bool:
-        """Whether a stage is complete, and made from what is there now."""
+        """Whether a stage is complete, and made from what is there now.
+
+        The stages that it is made from are.
+        """
         if name == "published":
             record = RunRecord.read(self.run)
             if record is None or not record.settings:
                 return False  # a lost record: the run writes its tables and settings
-            return _is_published(self.run, published_inputs(self.stages, self.settings))
+            return _is_published(self.run, self._inputs(name, self.settings))
         manifest = self.stages.get(name)
         earlier = (each for each in STAGES[name].after if self.needed(each))
         if manifest is None or any(each not in self.stages for each in earlier):
@@ -201,70 +203,10 @@ class Known:
         if not self._used(name):
             return False  # made by earlier settings: to be removed
         settings = as_recorded(self.settings, manifest)
-        return _made_from(manifest, INPUTS[name](self, settings))
+        return _made_from(manifest, self._inputs(name, settings))
 
-    @cached_property
-    def tables(self) -> Mapping[str, Any]:
-        """Digests of nodes, features, edges and labels; a table without one is read."""
-        return read_contents(self.run, self.sources, self.settings)
-
-    @property
-    def partitions(self) -> int:
-        """Number of partitions, that of the existing graph if settings name none."""
-        partitions = int(self.stages["graph"].facts["partitions"])
-        if self.settings.partitions != "auto":
-            rows = int(self.tables["nodes"]["rows"])
-            partitions = min(self.settings.partitions, rows)
-        return partitions
-
-    @property
-    def scales(self) -> tuple[Any, Any]:
-        """Recurrent and input scale, those that `select` chose if it is used."""
-        if not selects_scales(self.settings):
-            return set_scales(self.settings)
-        chosen = self.stages["select"].facts
-        recurrent = chosen["recurrent_scale"]
-        if isinstance(recurrent, list):
-            recurrent = tuple(recurrent)
-        return recurrent, chosen["input_scale"]
-
-    @property
-    def scores(self) -> Manifest | None:
-        """The stage ``scores`` if settings name columns."""
-        return self.stages["scores"] if self.settings.columns.scores else None
-
-
-INPUTS: Mapping[str, Callable[[Known, Settings], dict[str, Any]]] = {
-    "graph": lambda known, settings: graph_inputs(
-        known.tables, settings, known.partitions
-    ),
-    "labels": lambda known, _: labels_inputs(known.stages["graph"], known.tables),
-    "scores": lambda known, settings: scores_inputs(
-        known.stages["graph"], known.tables, settings
-    ),
-    "select": lambda known, settings: select_inputs(
-        known.stages["graph"], known.stages["labels"], settings
-    ),
-    "embeddings": lambda known, settings: embeddings_inputs(
-        known.stages["graph"], settings, *known.scales
-    ),
-    "readout": lambda known, settings: readout_inputs(
-        known.stages["graph"],
-        known.stages["embeddings"],
-        known.stages["labels"],
-        known.scores,
-        settings,
-    ),
-    "posteriors": lambda known, _: posteriors_inputs(known.stages["readout"]),
-    "quantify": lambda known, settings: quantify_inputs(
-        known.stages,
-        known.run,
-        known.sources,
-        settings,
-        choose_source(known.sources.memberships, settings),
-    ),
-}
-"""What each stage but the published results is made from."""
+    def _inputs(self, name: str, settings: Settings) -> dict[str, Any]:
+        return STAGES[name].made_from(self.stages, self._tables, settings)
 
 
 def _made_from(manifest: Manifest, inputs: Mapping[str, Any]) -> bool:

@@ -17,7 +17,6 @@ import pyarrow.fs as pafs
 from xnq_dist.core.config import recorded_settings
 from xnq_dist.core.differences import differences
 from xnq_dist.core.errors import RunDirectoryError, SettingsError, StageError
-from xnq_dist.core.inputs import labels_inputs
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.settings import Settings
@@ -29,7 +28,7 @@ from xnq_dist.core.store import (
     RunDirectory,
     fingerprint,
 )
-from xnq_dist.due import INPUTS, Known, as_recorded, require_embeddings
+from xnq_dist.due import as_recorded, require_embeddings
 from xnq_dist.graph.profile.inputs import TableReader
 from xnq_dist.graph.tables import Sources, open_table
 
@@ -110,7 +109,7 @@ def take_over(run: RunDirectory, request: Request) -> None:
     base = RunDirectory(request.base)
     stages = _complete_stages(base)
     graph = stages["graph"]
-    _check_settings(base, stages, request)
+    _check_settings(stages, request)
     nodes = graph.inputs["nodes"]
     if base.uri != run.uri:
         record = RunRecord.read(run) or RunRecord()
@@ -146,9 +145,7 @@ def _complete_stages(run: RunDirectory) -> dict[str, Manifest]:
     return stages
 
 
-def _check_settings(
-    base: RunDirectory, stages: Mapping[str, Manifest], request: Request
-) -> None:
+def _check_settings(stages: Mapping[str, Manifest], request: Request) -> None:
     """Refuse settings that would change the graph or its embeddings."""
     graph, settings = stages["graph"], request.settings
     # unknown_nodes of the run was applied to edges; the new one applies to labels only.
@@ -156,13 +153,12 @@ def _check_settings(
     as_read = settings.model_copy(
         update={"input": settings.input.model_copy(update=rules)}
     )
-    known = Known(base, request.sources, as_read)
-    known.tables = graph.inputs
     scored = stages["scores"].inputs["columns"] if "scores" in stages else []
     now = {"columns.scores": settings.columns.scores}
     changed = differences({"columns.scores": scored}, now)
     for name in ("graph", "embeddings"):
-        inputs = INPUTS[name](known, as_recorded(as_read, stages[name]))
+        read = as_recorded(as_read, stages[name])
+        inputs = STAGES[name].made_from(stages, graph.inputs, read)
         if fingerprint(inputs) != stages[name].fingerprint:
             changed += differences(stages[name].inputs, inputs)
     if changed:
@@ -235,7 +231,8 @@ def relabel(
         table = open_table(request.labels, "table of labels", settings.input)
         reader = TableReader(request.sources, settings, run)
         contents = reader.labels(request.labels)
-        expected = fingerprint(labels_inputs(graph, contents))
+        made_from = STAGES["labels"].made_from
+        expected = fingerprint(made_from({"graph": graph}, contents, settings))
         if known is None or known.fingerprint != expected:
             require_embeddings(run)
         known = label(run, graph, table, contents, settings, progress)

@@ -19,7 +19,7 @@ from xnq_dist.app.settings_help import (
     settings_help,
     settings_rows,
 )
-from xnq_dist.core import blocks, config
+from xnq_dist.core import blocks, config, inputs
 from xnq_dist.core.config import load_settings, recorded_settings, validate_settings
 from xnq_dist.core.errors import DoesNotFitError, SettingsError
 from xnq_dist.core.settings import Settings
@@ -227,7 +227,7 @@ def test_plan_refuses_an_ingest_that_does_not_fit(monkeypatch):
     stream = planned("partitioner=stream", "input.memory=256 MiB")
     check_client_fits(replace(stream, client_limit=2**30))
     small = ["partitioner=stream", "input.memory=256 MiB"]
-    all_edges = f"input.memory={SIZE.edges * detection.LEIDEN_EDGE}"
+    all_edges = f"input.memory={SIZE.edges * inputs.LEIDEN_EDGE}"
     exact = load_settings(overrides=["partitioner=stream", all_edges])
     assert add_up(SIZE, exact, 4, WORKERS, detects=True).client_memory > 10**9
     # Streamed, detection stays within input.memory; the plan says why.

@@ -12,11 +12,12 @@ import pytest
 from tests.conftest import small_settings
 from tests.graph.graphs import edge_table, node_table, run
 from tests.groups.test_leiden import modularity
+from xnq_dist.core.inputs import streams
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import layout
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
-from xnq_dist.groups.detection import detect, streams
+from xnq_dist.groups.detection import detect
 from xnq_dist.groups.leiden import leiden, number_by_size
 from xnq_dist.groups.streamed import detect as streamed
 

@@ -212,7 +212,7 @@ def _fail(number, states):
 
 def test_embedding_without_a_graph_is_refused(tmp_path, client):
     with pytest.raises(StageError, match="no complete stage 'graph': run again"):
-        embed_scaled(RunDirectory(tmp_path), small_settings(), client, 1.0, 1.0)
+        embed_scaled(RunDirectory(tmp_path), small_settings(), client)
 
 
 def test_checkpoint_interval_follows_the_cost():

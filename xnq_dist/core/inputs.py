@@ -1,68 +1,102 @@
 """The inputs of every stage, as values: a stage made from equal inputs is kept.
 
-Inputs are the digests of tables (`graph.contents`), the fingerprints of earlier stages,
-the settings that change what the stage writes, and the number of its format
-(`core.stages`); the package version is no input.
+Inputs are the digests of tables (`graph.contents`), the fingerprints of earlier stages
+and the settings that change what the stage writes; `StageRecord.made_from` adds the
+number of its format. The package version is no input.
+
+Each function takes the manifests of complete stages, the digests of the tables, and the
+settings, whose backend is not ``auto``; it asks for those that the stage needs.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.method_records import INPUT_SCALE, METHODS, RECURRENT_SCALES
 from xnq_dist.core.redaction import redacted
 from xnq_dist.core.settings import Settings
-from xnq_dist.core.stages import STAGES
-from xnq_dist.core.store import Manifest
 
 __all__ = [
+    "LEIDEN_EDGE",
+    "Made",
     "choose_source",
     "embeddings_inputs",
     "graph_inputs",
     "labels_inputs",
     "posteriors_inputs",
     "published_inputs",
+    "quantify_inputs",
     "readout_inputs",
+    "scales_of",
     "scores_inputs",
     "select_inputs",
     "selects_scales",
     "set_scales",
+    "streams",
 ]
 
 log = logging.getLogger(__name__)
 
 ELSEWHERE = {"watch"}
 """Sections of the settings that no file of a run depends on."""
+ESTIMATED: Any = {
+    **dict.fromkeys(("quantifier", "labelled", "memberships", "auto"), True),
+    **dict.fromkeys(("intervals", "quality", "seed"), True),
+    # Labels are compared by value, after `labels.missing` was applied.
+    "labels": {"drawn", "prior"},
+    "readout": {"folds"},
+    "disclosure": {"min_size"},
+    "input": {"unknown_nodes", "memory"},
+}
+"""Settings that estimates depend on."""
+LEIDEN_EDGE = 160
+"""Bytes per directed edge while Leiden runs, adjacency included (measured: 104 to 155,
+most with loops)."""
 
-Digests = Mapping[str, Mapping[str, Any]]
-Scale = float | tuple[float, ...]
+
+class Made(Protocol):
+    """A complete stage: what inputs take from its manifest."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Of its own inputs."""
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What it recorded."""
+
+    @property
+    def files(self) -> Sequence[Any]:
+        """The records of its files."""
 
 
-def _made_from(name: str, *stages: Manifest) -> dict[str, Any]:
-    """Inputs of every stage: its format, and the stages that it is made from."""
-    earlier = {stage.stage: stage.fingerprint for stage in stages}
-    return {"format": STAGES[name].format, **earlier}
+Stages = Mapping[str, Made]
+Digests = Mapping[str, Any]
+Scales = tuple[Any, Any]
+"""Recurrent and input scale."""
 
 
-def graph_inputs(
-    tables: Digests, settings: Settings, partitions: int
-) -> dict[str, Any]:
-    """Inputs of the stage ``graph``.
+def _of(stages: Stages, *names: str) -> dict[str, Any]:
+    return {name: stages[name].fingerprint for name in names}
 
-    Parameters
-    ----------
-    tables
-        Digests of ``nodes`` (the ids), ``features`` and ``edges``.
+
+def graph_inputs(stages: Stages, tables: Digests, settings: Settings) -> dict[str, Any]:
+    """Inputs of the stage ``graph``: ``nodes`` (the ids), ``features``, ``edges``.
+
+    The number of partitions is that of the existing graph if settings name none.
     """
+    partitions = settings.partitions
+    if partitions == "auto":
+        partitions = int(stages["graph"].facts["partitions"])
     relevant: dict[str, Any] = {
         "input": settings.input.model_dump(
             include={"directed", "duplicates", "unknown_nodes"}
         ),
         "features": {"scale": settings.features.scale},
-        "partitions": partitions,
+        "partitions": min(partitions, int(tables["nodes"]["rows"])),
         "partitioner": settings.partitioner,
     }
     if settings.reservoir.supersteps == "auto":
@@ -73,19 +107,19 @@ def graph_inputs(
         # The memory decides between METIS and streaming, and the edges streaming uses.
         relevant["input"]["memory"] = settings.input.memory_bytes
     read = {name: dict(tables[name]) for name in ("nodes", "features", "edges")}
-    return _made_from("graph") | read | {"settings": relevant}
+    return read | {"settings": relevant}
 
 
-def labels_inputs(graph: Manifest, tables: Digests) -> dict[str, Any]:
-    """Inputs of the stage ``labels``; `tables`: the digest of ``labels``."""
-    return _made_from("labels", graph) | {"labels": dict(tables["labels"])}
+def labels_inputs(stages: Stages, tables: Digests, _: Settings) -> dict[str, Any]:
+    """Inputs of the stage ``labels``."""
+    return _of(stages, "graph") | {"labels": dict(tables["labels"])}
 
 
 def scores_inputs(
-    graph: Manifest, tables: Digests, settings: Settings
+    stages: Stages, tables: Digests, settings: Settings
 ) -> dict[str, Any]:
-    """Inputs of the stage ``scores``; `tables`: the digest of ``scores``."""
-    return _made_from("scores", graph) | {
+    """Inputs of the stage ``scores``."""
+    return _of(stages, "graph") | {
         "columns": settings.columns.scores,
         "scores": dict(tables["scores"]),
     }
@@ -97,7 +131,7 @@ def selects_scales(settings: Settings) -> bool:
     return "select" in scales and METHODS[settings.method].searches
 
 
-def set_scales(settings: Settings) -> tuple[Any, Any]:
+def set_scales(settings: Settings) -> Scales:
     """Recurrent and input scale of the settings; those of xnq+ for ``select``."""
     reservoir = settings.reservoir
     recurrent, inputs = reservoir.recurrent_scale, reservoir.input_scale
@@ -107,12 +141,21 @@ def set_scales(settings: Settings) -> tuple[Any, Any]:
     )
 
 
-def select_inputs(
-    graph: Manifest, labels: Manifest, settings: Settings
-) -> dict[str, Any]:
-    """Inputs of the stage ``select``; the backend is not ``auto``."""
+def scales_of(stages: Stages, settings: Settings) -> Scales:
+    """The scales that the stage ``select`` chose if it is used, else those set."""
+    if not selects_scales(settings):
+        return set_scales(settings)
+    chosen = stages["select"].facts
+    recurrent = chosen["recurrent_scale"]
+    if isinstance(recurrent, list):
+        recurrent = tuple(recurrent)
+    return recurrent, chosen["input_scale"]
+
+
+def select_inputs(stages: Stages, _: Digests, settings: Settings) -> dict[str, Any]:
+    """Inputs of the stage ``select``."""
     return _device(settings) | {
-        **_made_from("select", graph, labels),
+        **_of(stages, "graph", "labels"),
         "seed": settings.seed,
         "reservoir": settings.reservoir.model_dump(),
         "exchange_dtype": settings.exchange.dtype,
@@ -120,18 +163,16 @@ def select_inputs(
     }
 
 
-def embeddings_inputs(
-    graph: Manifest, settings: Settings, recurrent_scale: Scale, input_scale: float
-) -> dict[str, Any]:
-    """Inputs of the stage ``embeddings``; the backend is not ``auto``."""
+def embeddings_inputs(stages: Stages, _: Digests, settings: Settings) -> dict[str, Any]:
+    """Inputs of the stage ``embeddings``."""
     scales = {"recurrent_scale", "input_scale"}
     return _device(settings) | {
-        **_made_from("embeddings", graph),
+        **_of(stages, "graph"),
         "method": settings.method,
         "seed": settings.seed,
         # Use the chosen scales instead of the settings, which may be `select`.
         "reservoir": settings.reservoir.model_dump(exclude=scales),
-        "scales": [recurrent_scale, input_scale],
+        "scales": [*scales_of(stages, settings)],
         "exchange_dtype": settings.exchange.dtype,
     }
 
@@ -143,32 +184,57 @@ def _device(settings: Settings) -> dict[str, Any]:
     return {"backend": "gpu"}
 
 
-def readout_inputs(
-    graph: Manifest,
-    embeddings: Manifest,
-    labels: Manifest,
-    scores: Manifest | None,
-    settings: Settings,
-) -> dict[str, Any]:
-    """Inputs of the stage ``readout``; `scores`: None without `columns.scores`."""
-    stages = [graph, embeddings, labels, *([] if scores is None else [scores])]
-    inputs = _made_from("readout", *stages) | {
+def readout_inputs(stages: Stages, _: Digests, settings: Settings) -> dict[str, Any]:
+    """Inputs of the stage ``readout``."""
+    names = (
+        "graph",
+        "embeddings",
+        "labels",
+        *(["scores"] * bool(settings.columns.scores)),
+    )
+    inputs = _of(stages, *names) | {
         "method": settings.method,
         "readout": settings.readout.model_dump(exclude={"memory"}),
         "seed": settings.seed,
     }
     # `readout.memory` counts where labelled nodes are sampled.
-    facts, second_stage = embeddings.facts, METHODS[settings.method].second_stage
+    facts = stages["embeddings"].facts
+    second_stage = METHODS[settings.method].second_stage
     columns = sum(facts["blocks"]) if second_stage else facts["dim"]
     rows = settings.readout.max_rows(columns)
-    if rows < labels.facts["n_labelled"]:
+    if rows < stages["labels"].facts["n_labelled"]:
         inputs["rows"] = rows
     return inputs
 
 
-def posteriors_inputs(readout: Manifest) -> dict[str, Any]:
+def posteriors_inputs(stages: Stages, _: Digests, __: Settings) -> dict[str, Any]:
     """Inputs of the stage ``posteriors``."""
-    return _made_from("posteriors", readout)
+    return _of(stages, "readout")
+
+
+def quantify_inputs(
+    stages: Stages, tables: Digests, settings: Settings
+) -> dict[str, Any]:
+    """Inputs of the stage ``quantify``: ``source`` (`choose_source`), ``memberships``.
+
+    Only detected communities have no memberships.
+    """
+    source = tables["source"]
+    inputs = _of(stages, "labels", "posteriors") | {
+        "prior": [float(value) for value in stages["readout"].facts["prior"]],
+        "communities": source,
+        "settings": settings.model_dump(mode="json", include=ESTIMATED),
+    }
+    if source != "leiden":
+        return inputs | {"memberships": tables["memberships"]}
+    streamed = streams(settings, stages["graph"].facts["n_edges"])
+    detected = settings.leiden.model_dump()
+    return inputs | {"leiden": detected, "engine": "streamed" if streamed else "cpu"}
+
+
+def streams(settings: Settings, edges: int) -> bool:
+    """Whether edges stay on disk because `input.memory` does not hold them."""
+    return edges * LEIDEN_EDGE > settings.input.memory_bytes
 
 
 def choose_source(memberships: str | None, settings: Settings) -> str:
@@ -201,12 +267,10 @@ def choose_source(memberships: str | None, settings: Settings) -> str:
     return source
 
 
-def published_inputs(
-    stages: Mapping[str, Manifest], settings: Settings
-) -> dict[str, Any]:
+def published_inputs(stages: Stages, _: Digests, settings: Settings) -> dict[str, Any]:
     """Inputs of the published results, except the directory's previous results."""
-    return _made_from("published") | {
-        "stages": {name: stage.fingerprint for name, stage in stages.items()},
+    return {
+        "stages": _of(stages, *stages),
         "written": [record.checksum for record in stages["quantify"].files],
         # Where results go as well changes none of their bytes.
         "settings": redacted(settings.model_dump(mode="json", exclude=ELSEWHERE)),

@@ -1,12 +1,29 @@
 """The stages of a run: their order, what each is made from, and where it runs.
 
-A stage is due when its inputs differ (`due.INPUTS`), and with it what is made from it.
+A stage is due when its inputs differ, and with it what is made from it.
 `jobs.each_stage` does those that are due.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
+
+from xnq_dist.core.inputs import (
+    Digests,
+    Stages,
+    embeddings_inputs,
+    graph_inputs,
+    labels_inputs,
+    posteriors_inputs,
+    published_inputs,
+    quantify_inputs,
+    readout_inputs,
+    scores_inputs,
+    select_inputs,
+)
+from xnq_dist.core.settings import Settings
 
 __all__ = ["STAGES", "StageRecord", "following"]
 
@@ -18,6 +35,8 @@ class StageRecord:
     name: str
     format: int
     """Raise it when the stage writes different files from the same inputs."""
+    inputs: Callable[[Stages, Digests, Settings], dict[str, Any]]
+    """What it is made from."""
     made_by: str
     """Stage of a job that makes it."""
     after: tuple[str, ...] = ()
@@ -30,19 +49,33 @@ class StageRecord:
     A new selection may choose the same scales.
     """
 
+    def made_from(
+        self, stages: Stages, tables: Digests, settings: Settings
+    ) -> dict[str, Any]:
+        """Its inputs, and its format."""
+        return {"format": self.format, **self.inputs(stages, tables, settings)}
+
 
 STAGES = {
     stage.name: stage
     for stage in (
-        StageRecord("graph", 5, "graph", on_workers=False),
-        StageRecord("labels", 3, "graph", ("graph",), on_workers=False),
-        StageRecord("scores", 2, "graph", ("graph",), on_workers=False),
-        StageRecord("select", 3, "embed", ("graph", "labels"), stays=True),
-        StageRecord("embeddings", 3, "embed", ("graph", "select")),
-        StageRecord("readout", 14, "readout", ("embeddings", "labels", "scores")),
-        StageRecord("posteriors", 2, "posteriors", ("readout",)),
-        StageRecord("quantify", 14, "quantify", ("posteriors", "labels")),
-        StageRecord("published", 5, "publish", ("quantify",), on_workers=False),
+        StageRecord("graph", 5, graph_inputs, "graph", on_workers=False),
+        StageRecord("labels", 3, labels_inputs, "graph", ("graph",), on_workers=False),
+        StageRecord("scores", 2, scores_inputs, "graph", ("graph",), on_workers=False),
+        StageRecord(
+            "select", 3, select_inputs, "embed", ("graph", "labels"), stays=True
+        ),
+        StageRecord("embeddings", 3, embeddings_inputs, "embed", ("graph", "select")),
+        StageRecord(
+            "readout", 14, readout_inputs, "readout", ("embeddings", "labels", "scores")
+        ),
+        StageRecord("posteriors", 2, posteriors_inputs, "posteriors", ("readout",)),
+        StageRecord(
+            "quantify", 14, quantify_inputs, "quantify", ("posteriors", "labels")
+        ),
+        StageRecord(
+            "published", 5, published_inputs, "publish", ("quantify",), on_workers=False
+        ),
     )
 }
 

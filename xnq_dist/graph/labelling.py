@@ -14,9 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from xnq_dist.core.inputs import labels_inputs
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Settings
+from xnq_dist.core.stages import STAGES
 from xnq_dist.core.store import FileRecord, Manifest, RunDirectory, fingerprint
 from xnq_dist.graph.labels import ROLES, Labels, read_labels
 from xnq_dist.graph.layout import LABEL_WEIGHTS, file_stem, load_ids, node_index
@@ -48,7 +48,8 @@ def label(
     InputError
         As `graph.labels.read_labels`; the old stage is then still there.
     """
-    stage, inputs = run.stage(STAGE), labels_inputs(graph, tables)
+    stage = run.stage(STAGE)
+    inputs = STAGES[STAGE].made_from({"graph": graph}, tables, settings)
     current = stage.manifest()
     if current is not None and current.fingerprint == fingerprint(inputs):
         log.info("stage %s: complete, nothing to do", STAGE)

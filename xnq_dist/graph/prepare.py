@@ -16,9 +16,9 @@ import pyarrow as pa
 from xnq_dist.core import allocator
 from xnq_dist.core.arrays import Floats32, Ints
 from xnq_dist.core.errors import StageError
-from xnq_dist.core.inputs import graph_inputs
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Settings
+from xnq_dist.core.stages import STAGES
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, RunDirectory, fingerprint
 from xnq_dist.core.tasks import Tasks, in_process
 from xnq_dist.graph.csr import FileCsr
@@ -100,7 +100,8 @@ def prepare(
         contents = read_contents(run, sources, settings)
     nodes = sources.table("nodes", settings.input)
     edges = sources.table("edges", settings.input)
-    inputs = graph_inputs(contents, settings, partitions)
+    planned = settings.model_copy(update={"partitions": partitions})
+    inputs = STAGES[STAGE].made_from({}, contents, planned)
     current = run.stage(STAGE).manifest()
     if current is not None and current.fingerprint == fingerprint(inputs):
         log.info("stage %s: complete, nothing to do", STAGE)

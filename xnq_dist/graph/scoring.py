@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from xnq_dist.core.arrays import Floats32, Ints
-from xnq_dist.core.inputs import scores_inputs
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Settings
+from xnq_dist.core.stages import STAGES
 from xnq_dist.core.store import Manifest, RunDirectory
 from xnq_dist.graph.features import FeatureColumns
 from xnq_dist.graph.keys import ids_of
@@ -74,7 +74,7 @@ def write_scores(
     if not names:
         stage.delete_folder()
         return
-    inputs = scores_inputs(graph, tables, settings)
+    inputs = STAGES[STAGE].made_from({"graph": graph}, tables, settings)
     if run.reuse(STAGE, inputs) is not None:
         return
     began = time.monotonic()

@@ -5,14 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from xnq_dist.core.arrays import Ints
+from xnq_dist.core.inputs import streams
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Manifest, Stage
 
-__all__ = ["LEIDEN_EDGE", "detect", "groups_by_all_edges", "streams"]
+__all__ = ["detect", "groups_by_all_edges"]
 
-LEIDEN_EDGE = 160
-"""Bytes per directed edge while Leiden runs, adjacency included (measured: 104 to 155,
-most with loops)."""
 REFERENCE_EDGES = 5_000_000
 """Edges up to which Leiden finds the groups that intervals are learnt on from all of
 them, in 800 MB; larger graphs are contracted first."""
@@ -21,11 +19,6 @@ them, in 800 MB; larger graphs are contracted first."""
 def groups_by_all_edges(edges: int) -> bool:
     """Whether Leiden holds all edges for the groups that intervals are learnt on."""
     return edges <= REFERENCE_EDGES
-
-
-def streams(settings: Settings, edges: int) -> bool:
-    """Whether edges stay on disk because `input.memory` does not hold them."""
-    return edges * LEIDEN_EDGE > settings.input.memory_bytes
 
 
 def detect(stage: Stage, graph: Manifest, settings: Settings, folder: Path) -> Ints:

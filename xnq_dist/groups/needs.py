@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from xnq_dist.core.inputs import LEIDEN_EDGE, streams
 from xnq_dist.core.need import Need, RunSize
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.sizes import human
 from xnq_dist.graph.needs import client_bytes
-from xnq_dist.groups.detection import LEIDEN_EDGE, groups_by_all_edges, streams
+from xnq_dist.groups.detection import groups_by_all_edges
 
 __all__ = ["detection", "needs"]
 

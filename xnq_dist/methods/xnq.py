@@ -24,5 +24,5 @@ def embed(
 ) -> Manifest:
     """Compute the reservoir's states, with scales as set or selected by a search."""
     with stage_errors(run.uri, "select"):
-        scales = select_scales(run, settings, client, progress)
-    return embed_scaled(run, settings, client, *scales, progress)
+        select_scales(run, settings, client, progress)
+    return embed_scaled(run, settings, client, progress)

@@ -28,6 +28,7 @@ from xnq_dist.core.inputs import choose_source
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.quantifiers import QUANTIFIERS
 from xnq_dist.core.settings import Settings
+from xnq_dist.core.stages import STAGES
 from xnq_dist.core.store import (
     Manifest,
     RunDirectory,
@@ -35,6 +36,7 @@ from xnq_dist.core.store import (
 )
 from xnq_dist.core.waiting import gather, result, run_on_workers, wait_all
 from xnq_dist.graph import layout
+from xnq_dist.graph.profile.inputs import answer_digests
 from xnq_dist.graph.tables import Sources
 from xnq_dist.quantify.batch_files import write_batches, write_tables
 from xnq_dist.quantify.batches import (
@@ -56,7 +58,6 @@ from xnq_dist.quantify.default.surroundings import (
     LabelledByFold,
     studies_choice,
 )
-from xnq_dist.quantify.inputs import quantify_inputs
 from xnq_dist.quantify.interface import Quantifier
 from xnq_dist.quantify.loading import NeighbourValues
 from xnq_dist.quantify.registry import make_quantifier
@@ -133,7 +134,8 @@ def quantify(
     stages = {name: run.complete(name) for name in names}
     graph, classes = stages["graph"], stages["labels"].facts["classes"]
     check_prior(settings.labels.prior, tuple(map(str, classes)))
-    inputs = quantify_inputs(stages, run, sources, settings, source)
+    read = answer_digests(run, sources, settings, source) | {"source": source}
+    inputs = STAGES[STAGE].made_from(stages, read, settings)
     reused = run.reuse(STAGE, inputs)
     if reused is not None:
         return reused

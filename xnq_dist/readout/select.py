@@ -21,14 +21,14 @@ from numpy.typing import NDArray
 from xnq_dist.core.arrays import Floats32, Ints, Ints32
 from xnq_dist.core.cluster import workers
 from xnq_dist.core.differences import shown
-from xnq_dist.core.inputs import select_inputs, selects_scales, set_scales
+from xnq_dist.core.inputs import selects_scales
 from xnq_dist.core.method_records import RECURRENT_SCALES
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Settings
+from xnq_dist.core.stages import STAGES
 from xnq_dist.core.store import (
     Attempt,
     FileRecord,
-    Manifest,
     RunDirectory,
     Stage,
 )
@@ -115,8 +115,8 @@ def choose_recurrent(scores: list[Score]) -> Score:
 
 def select_scales(
     run: RunDirectory, settings: Settings, client: Client, progress: Progress = silent
-) -> tuple[Recurrent, float]:
-    """Return recurrent and input scale: as set, or selected by the stage ``select``.
+) -> None:
+    """Run the stage ``select`` if its scales are used and it is not complete.
 
     Raises
     ------
@@ -125,22 +125,12 @@ def select_scales(
     """
     if not selects_scales(settings):
         run.stage("select").delete_folder()  # of earlier settings, if any
-        return set_scales(settings)
-    chosen = _search(run, settings, client, progress).facts
-    scale = chosen["recurrent_scale"]
-    recurrent = tuple(scale) if isinstance(scale, list) else scale
-    return recurrent, chosen["input_scale"]
-
-
-def _search(
-    run: RunDirectory, settings: Settings, client: Client, progress: Progress
-) -> Manifest:
-    """Run the stage ``select``, or reuse it if complete."""
+        return
     manifest, known = run.complete("graph"), run.complete("labels")
-    inputs = select_inputs(manifest, known, settings)
-    selected = run.reuse("select", inputs)
-    if selected is not None:
-        return selected
+    made = {"graph": manifest, "labels": known}
+    inputs = STAGES["select"].made_from(made, {}, settings)
+    if run.reuse("select", inputs) is not None:
+        return
     began, units = time.monotonic(), min(settings.reservoir.dim, UNITS)
     graph, attempt = run.stage("graph"), run.stage("select").begin()
     found, classes = load_labels(run.stage("labels"), known), known.facts["classes"]
@@ -181,7 +171,7 @@ def _search(
     progress("scales tried", total, total)
     facts = {name: getattr(chosen, name) for name in ("recurrent_scale", "input_scale")}
     facts["tried"] = [vars(score) for score in scores]
-    return attempt.commit([], inputs, facts, began)
+    attempt.commit([], inputs, facts, began)
 
 
 def candidates(settings: Settings) -> tuple[Sequence[Recurrent], Sequence[float]]:

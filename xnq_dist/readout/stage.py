@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xnq_dist.core.failures import stage_errors
-from xnq_dist.core.inputs import posteriors_inputs, readout_inputs
 from xnq_dist.core.method_records import METHODS
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Settings
+from xnq_dist.core.stages import STAGES
 from xnq_dist.core.store import (
     Manifest,
     RunDirectory,
@@ -73,7 +73,7 @@ def fit_readout(
     """
     source = Embedded.of(run, settings)
     graph, labels = source.manifest, source.labels
-    inputs = readout_inputs(graph, source.embedded, labels, source.scores, settings)
+    inputs = STAGES["readout"].made_from(run.manifests(), {}, settings)
     with stage_errors(run.uri, "readout"):
         fitted = run.reuse("readout", inputs)
         if fitted is not None:
@@ -113,7 +113,7 @@ def write_posteriors(
     Arguments and errors as for `fit_readout`, which made the stage ``readout``.
     """
     fitted = run.complete("readout")
-    inputs = posteriors_inputs(fitted)
+    inputs = STAGES["posteriors"].made_from({"readout": fitted}, {}, settings)
     with stage_errors(run.uri, "posteriors"):
         written = run.reuse("posteriors", inputs)
         if written is not None:

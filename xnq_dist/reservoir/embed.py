@@ -9,10 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from xnq_dist.core import allocator, cluster, products
-from xnq_dist.core.inputs import embeddings_inputs
+from xnq_dist.core.inputs import scales_of
 from xnq_dist.core.method_records import METHODS
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Settings
+from xnq_dist.core.stages import STAGES
 from xnq_dist.core.store import FileRecord, Manifest, RunDirectory, Stage
 from xnq_dist.core.waiting import gather, run_on_workers
 from xnq_dist.reservoir.checkpoint import Checkpoints
@@ -71,18 +72,20 @@ def embed_scaled(
     run: RunDirectory,
     settings: Settings,
     client: Client,
-    recurrent_scale: float | tuple[float, ...],
-    input_scale: float,
     progress: Progress = silent,
 ) -> Manifest:
-    """Make the stage ``embeddings`` with these scales; resume from a checkpoint.
+    """Make the stage ``embeddings``; resume from a checkpoint.
+
+    Scales are as set, or as chosen by the stage ``select``.
 
     Independent reservoirs run one after the other if they do not fit together in the
     memory of the workers; this gives the same bits.
     """
     graph, manifest = run.stage("graph"), run.complete("graph")
     settings = cluster.settle(client, settings)
-    inputs = embeddings_inputs(manifest, settings, recurrent_scale, input_scale)
+    made = run.manifests()
+    recurrent_scale, input_scale = scales_of(made, settings)
+    inputs = STAGES["embeddings"].made_from(made, {}, settings)
     current = run.reuse("embeddings", inputs)
     if current is not None:
         return current

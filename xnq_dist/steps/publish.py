@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from xnq_dist.core.inputs import published_inputs
 from xnq_dist.core.settings import Settings
+from xnq_dist.core.stages import STAGES
 from xnq_dist.core.store import (
     FileRecord,
     Published,
@@ -51,7 +51,7 @@ def publish(run: RunDirectory, settings: Settings) -> None:
     """
     complete = {name: run.complete(name) for name in ("graph", "quantify")}
     stages = run.manifests() | complete
-    inputs = published_inputs(stages, settings)
+    inputs = STAGES["published"].made_from(stages, {}, settings)
     content = fingerprint(inputs)
     results = fingerprint({**inputs, "settings": None})
     published = Published(run)
