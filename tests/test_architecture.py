@@ -87,13 +87,13 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 204_802,
-    "core": 26_563,
+    "all": 204_827,
+    "core": 26_532,
     "graph": 39_878,
     "reservoir": 18_704,
     "groups": 2_470,
     "plan and needs": 5_831,
-    "pipeline and the modules next to it": 5_544,
+    "pipeline and the modules next to it": 5_600,
     "command line and flows": 7_994,
     "readout": 21_855,
     "quantify and selection": 30_164,

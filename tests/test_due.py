@@ -128,6 +128,7 @@ def renamed_communities(memberships: str) -> None:
         ("readout.memory=1GiB", set(), ""),
         ("quantifier=pcc", {"quantify"}, 'changed: quantifier: "sld" -> "pcc"'),
         ("leiden.resolution=2", set(), ""),
+        ("communities=leiden", {"quantify"}, "the memberships table is not used"),
         ("anomalies.rate=0.2", set(), ""),
         ("columns.community=town", set(), ""),
     ],
@@ -151,6 +152,7 @@ def test_a_change_redoes_the_stages_that_depend_on_it(
         whole_line(run.uri, sources, settings, client)
     assert redone(run, before) == expected
     assert words in caplog.text
+    assert caplog.text.count("is not used") <= 1
     assert due_stages(run, sources, settings) == ()
     if change == "labels":
         fresh = whole_line(tmp_path / "fresh", sources, settings, client)

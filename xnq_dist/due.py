@@ -144,18 +144,24 @@ def _due(
 
 
 class Tables(dict[str, Any]):
-    """Digests of a run's tables, which are read when the first one is asked for."""
+    """Digests of a run's tables, which are read when one is asked for.
+
+    ``source`` is the source of the communities.
+    """
 
     def __init__(self, run: RunDirectory, sources: Sources, settings: Settings) -> None:
-        super().__init__(source=choose_source(sources.memberships, settings))
-        self._read = run, sources, settings
+        super().__init__()
+        self._of = run, sources, settings
 
     def __missing__(self, name: str) -> Any:
-        found = (
-            answer_digests(*self._read, self["source"])
-            if name == "memberships"
-            else read_contents(*self._read)
-        )
+        _, sources, settings = self._of
+        found: dict[str, Any]
+        if name == "source":
+            found = {name: choose_source(sources.memberships, settings)}
+        elif name == "memberships":
+            found = answer_digests(*self._of, self["source"])
+        else:
+            found = read_contents(*self._of)
         self.update(found)
         return found[name]
 

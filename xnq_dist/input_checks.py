@@ -66,6 +66,12 @@ def check_inputs(
     """
     from xnq_dist.quantify.default.scenarios import shares_left
 
+    if sources.memberships and settings.communities not in ("auto", "given"):
+        log.warning(
+            "the memberships table is not used with communities = %s: set communities "
+            "= given to use it",
+            settings.communities,
+        )
     profile = profile_inputs(sources, settings, run)
     for line in lines(profile, settings.disclosure.min_size, brief=True):
         log.info("%s", line)

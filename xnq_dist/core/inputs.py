@@ -10,7 +10,6 @@ settings, whose backend is not ``auto``; it asks for those that the stage needs.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -37,8 +36,6 @@ __all__ = [
     "set_scales",
     "streams",
 ]
-
-log = logging.getLogger(__name__)
 
 ELSEWHERE = {"watch"}
 """Sections of the settings that no file of a run depends on."""
@@ -186,13 +183,8 @@ def _device(settings: Settings) -> dict[str, Any]:
 
 def readout_inputs(stages: Stages, _: Digests, settings: Settings) -> dict[str, Any]:
     """Inputs of the stage ``readout``."""
-    names = (
-        "graph",
-        "embeddings",
-        "labels",
-        *(["scores"] * bool(settings.columns.scores)),
-    )
-    inputs = _of(stages, *names) | {
+    scores = ["scores"] if settings.columns.scores else []
+    inputs = _of(stages, "graph", "embeddings", "labels", *scores) | {
         "method": settings.method,
         "readout": settings.readout.model_dump(exclude={"memory"}),
         "seed": settings.seed,
@@ -257,12 +249,6 @@ def choose_source(memberships: str | None, settings: Settings) -> str:
         raise SettingsError(
             "communities = given needs a memberships table: name one with "
             "--memberships, or set communities = leiden"
-        )
-    if source != "given" and given:
-        log.warning(
-            "the memberships table is not used with communities = %s: set communities "
-            "= given to use it",
-            source,
         )
     return source
 
