@@ -87,7 +87,7 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 204_827,
+    "all": 204_847,
     "core": 26_532,
     "graph": 39_878,
     "reservoir": 18_704,
@@ -98,7 +98,7 @@ BUDGETS = {
     "readout": 21_855,
     "quantify and selection": 30_164,
     "steps": 9_535,
-    "report": 5_743,
+    "report": 5_763,
     "api": 4_977,
     "monitor": 3_235,
     "evaluation": 25_431,

@@ -72,6 +72,11 @@ def test_the_named_community_has_the_highest_share() -> None:
     lower[2 * shares["d"] :][:2] = 0.2, 0.05
     made = changed_columns(table, prevalence=share, lower=lower)
     assert "Highest: d, 60 %" in judged(made, WORDS).lines[1]
+    numbers = pa.array(np.repeat(np.arange(8), 2))
+    made = made.set_column(
+        made.schema.get_field_index("community"), "community", numbers
+    )
+    assert "Highest: page 3, 60 %" in judged(made, WORDS).lines[1]
 
 
 def test_the_named_community_is_one_that_may_be_published() -> None:

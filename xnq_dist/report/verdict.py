@@ -118,7 +118,10 @@ def _on_communities(page: Page) -> str:
         highest = int(known[np.argmax(view.prevalence[known, -1])])
         share = whole(view.prevalence[highest, -1])
         span = _span(view.lower[highest, -1], view.upper[highest, -1], page)
-        text += f" Highest: {view.name(highest, NAME)}, {share}{span}."
+        name = view.name(highest, NAME)
+        if name.isdigit():
+            name = f"{naming.communities(1)} {name}"
+        text += f" Highest: {name}, {share}{span}."
     return text
 
 
