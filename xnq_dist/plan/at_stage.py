@@ -23,7 +23,9 @@ __all__ = ["settled"]
 
 log = logging.getLogger(__name__)
 
-
+ACCURACY = 1.05
+"""Memory of a worker over the planned that is worth a line: a small run's differs in
+the last digits."""
 REMAINING = {"posteriors": ("readout", "quantify"), "quantify": ("quantify",)}
 """Parts of the plan that must still fit when a stage starts; all for ``embeddings``."""
 
@@ -50,7 +52,7 @@ def settled(
     met = add_up(size, settings, graph.facts["partitions"], workers, detects)
     if plan is not None:
         met = replace(met, kind=plan.kind)
-        if met.worker_memory > plan.worker_memory:
+        if met.worker_memory > ACCURACY * plan.worker_memory:
             log.warning(
                 "a worker needs %s, more than the planned %s",
                 human(met.worker_memory),
