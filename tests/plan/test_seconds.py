@@ -41,11 +41,11 @@ MEASURED = {
     ),
     "generated, 100 M edges": (
         GraphSize(10_000_000, 99_999_538, 16, 2, 1_000_702, memberships=2809),
-        (WIDE, ONE, False, 565.0),
+        (WIDE, ONE, False, 342.0),
     ),
     "generated, 100 M edges, two workers": (
         GraphSize(10_000_000, 99_999_538, 16, 2, 1_000_702, memberships=2809),
-        (WIDE, TWO, False, 570.0),
+        (WIDE, TWO, False, 374.0),
     ),
     "generated, 200 M edges, states on a disk": (
         GraphSize(20_000_000, 200_000_000, 16, 2, 2_000_000, memberships=2809),
