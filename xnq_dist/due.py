@@ -143,7 +143,7 @@ def _due(
     return tuple(name for name in STAGES if name in due)
 
 
-class Tables(dict[str, Any]):
+class TableDigests(dict[str, Any]):
     """Digests of a run's tables, which are read when one is asked for.
 
     ``source`` is the source of the communities.
@@ -172,7 +172,7 @@ class Known:
     def __init__(self, run: RunDirectory, sources: Sources, settings: Settings) -> None:
         self.run, self.settings = run, settings
         self.stages = run.manifests()
-        self._tables = Tables(run, sources, settings)
+        self._tables = TableDigests(run, sources, settings)
 
     @property
     def released(self) -> bool:
@@ -191,9 +191,9 @@ class Known:
         return name != "scores" or bool(self.settings.columns.scores)
 
     def is_made(self, name: str) -> bool:
-        """Whether a stage is complete, and made from what is there now.
+        """Whether a stage is complete, and made from the present inputs.
 
-        The stages that it is made from are.
+        These are compared only if the stages before it are complete.
         """
         if name == "published":
             record = RunRecord.read(self.run)

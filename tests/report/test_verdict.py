@@ -57,8 +57,8 @@ def test_the_answer_comes_first_and_the_next_step_last() -> None:
     gone = f"{tempfile.gettempdir()}/xnq-dist-a1/run"
     table = prevalence_table(list("abcdefgh"), intervals=True)
     assert judged(table, folder=gone).lines[-1] == (
-        "Next: keep the run with out=FOLDER, and give memberships by their path: "
-        "xnq-dist label-plan then chooses nodes to label."
+        "Next: label more nodes. xnq-dist label-plan chooses them for a run that "
+        "estimate_prevalence keeps (out=FOLDER), with memberships by their path."
     )
 
 

@@ -29,7 +29,7 @@ from xnq_dist.graph.layout import read_adjacency
 from xnq_dist.reservoir import embed as driver
 from xnq_dist.reservoir import exchange
 from xnq_dist.reservoir.checkpoint import Checkpoints, checkpoint_interval
-from xnq_dist.reservoir.embed import embed_scaled
+from xnq_dist.reservoir.embed import make_embeddings
 from xnq_dist.reservoir.mailbox import WorkersLost
 from xnq_dist.reservoir.supersteps import run_reservoir
 
@@ -212,7 +212,7 @@ def _fail(number, states):
 
 def test_embedding_without_a_graph_is_refused(tmp_path, client):
     with pytest.raises(StageError, match="no complete stage 'graph': run again"):
-        embed_scaled(RunDirectory(tmp_path), small_settings(), client)
+        make_embeddings(RunDirectory(tmp_path), small_settings(), client)
 
 
 def test_checkpoint_interval_follows_the_cost():

@@ -13,6 +13,7 @@ from xnq_dist.api.frames import Tables, tables_of
 from xnq_dist.api.result import PrevalenceResult
 from xnq_dist.core.config import merged, validate_settings
 from xnq_dist.core.errors import XnqError
+from xnq_dist.core.failures import TEMPORARY
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Settings
 from xnq_dist.jobs import run_all
@@ -123,7 +124,7 @@ def run_tables(
 @contextmanager
 def temporary_folder() -> Iterator[str]:
     """A folder that is deleted if the block fails; the error does not name it."""
-    folder = tempfile.mkdtemp(prefix="xnq-dist-")
+    folder = tempfile.mkdtemp(prefix=TEMPORARY)
     try:
         yield folder
     except BaseException as error:

@@ -26,14 +26,14 @@ from xnq_dist.core.errors import (
 if TYPE_CHECKING:
     from xnq_dist.core.store import RunDirectory
 
-__all__ = ["OPEN", "explained", "in_stage", "place_of", "stage_errors"]
+__all__ = ["OPEN", "TEMPORARY", "explained", "in_stage", "place_of", "stage_errors"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 OPEN = "open"
 """The step that checks and locks a run directory, before the stages."""
 TEMPORARY = "xnq-dist-"
-"""Part of the paths of this package's temporary files."""
+"""Beginning of the names of this package's temporary files and folders."""
 
 Signs = Collection[int | str]
 DISK = {

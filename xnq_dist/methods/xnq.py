@@ -11,7 +11,7 @@ from xnq_dist.core.store import Manifest, RunDirectory
 from xnq_dist.readout.fit import fit_logistic as fit
 from xnq_dist.readout.fit import write_posteriors
 from xnq_dist.readout.select import select_scales
-from xnq_dist.reservoir.embed import embed_scaled
+from xnq_dist.reservoir.embed import make_embeddings
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -25,4 +25,4 @@ def embed(
     """Compute the reservoir's states, with scales as set or selected by a search."""
     with stage_errors(run.uri, "select"):
         select_scales(run, settings, client, progress)
-    return embed_scaled(run, settings, client, progress)
+    return make_embeddings(run, settings, client, progress)

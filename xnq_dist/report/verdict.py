@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from xnq_dist.core.arrays import Floats
+from xnq_dist.core.failures import TEMPORARY
 from xnq_dist.report.page_data import Page
 from xnq_dist.report.wording import count, whole, whole_span
 from xnq_dist.steps.view import NOT_RATED_HIGHER, PrevalenceView
@@ -165,10 +166,10 @@ def _next(level: Level, page: Page) -> str:
     if page.settings.quantifier != "auto" or not np.any(_widths(view) >= NARROW):
         return ""
     run = page.results.directory.uri
-    if run.startswith(f"{tempfile.gettempdir()}/xnq-dist-"):  # gone with the result
+    if run.startswith(f"{tempfile.gettempdir()}/{TEMPORARY}"):  # of a Python result
         return (
-            "Next: keep the run with out=FOLDER, and give memberships by their path: "
-            "xnq-dist label-plan then chooses nodes to label."
+            "Next: label more nodes. xnq-dist label-plan chooses them for a run that "
+            "estimate_prevalence keeps (out=FOLDER), with memberships by their path."
         )
     return (
         f"Next: label the {BUDGET} {page.naming.nodes()} that xnq-dist label-plan "

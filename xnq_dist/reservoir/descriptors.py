@@ -57,7 +57,7 @@ TINY = 1e-12
 def widths(n_nodes: int, n_features: int, symmetric: bool) -> tuple[int, int]:
     """Columns of both blocks for a graph of this size."""
     each_hop = min(n_features, COMPONENTS) + 1
-    # With one feature, the constant if there is none, most is told by links alone.
+    # With one feature (the constant, if there is none), links are the information.
     vectors = SPECTRUM if n_features > 1 else 2 * SPECTRUM
     spectrum = min(vectors, n_nodes // 4) if symmetric else 0
     return (HOPS + 1) * each_hop, spectrum

@@ -34,7 +34,7 @@ from xnq_dist.reservoir.weights import (
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["embed_scaled", "reservoir_spec"]
+__all__ = ["make_embeddings", "reservoir_spec"]
 
 
 def reservoir_spec(
@@ -68,7 +68,7 @@ def reservoir_spec(
     )
 
 
-def embed_scaled(
+def make_embeddings(
     run: RunDirectory,
     settings: Settings,
     client: Client,
