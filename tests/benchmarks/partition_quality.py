@@ -95,7 +95,7 @@ def row_of(folder: Path, name: str, partitions: int) -> dict[str, object]:
     divide(small, 2, "stream")
     base = high_water()
     began, processor = time.perf_counter(), time.process_time()
-    part, _ = divide(csr, partitions, name, 0, memory, True)
+    part, _ = divide(csr, partitions, name, memory, True)
     took, used = time.perf_counter() - began, time.process_time() - processor
     peak = high_water()
     degrees = np.diff(csr.indptr)

@@ -46,7 +46,7 @@ def facts_of(run):
 def test_states_have_the_same_bits_for_any_partitions_and_workers(
     device_client, matrix, tmp_path, weighted
 ):
-    def on_gpus(client, count, partitioner="random"):
+    def on_gpus(client, count, partitioner="contiguous"):
         name = tmp_path / f"{count}-{client.id}"
         cut = (f"partitions={count}", f"partitioner={partitioner}", "backend=gpu")
         run = embed(name, weighted, client, *matrix, *cut)
@@ -54,7 +54,7 @@ def test_states_have_the_same_bits_for_any_partitions_and_workers(
         return embeddings(run)
 
     expected = on_gpus(device_client, 1)
-    for count, partitioner in ((2, "metis"), (5, "random")):
+    for count, partitioner in ((2, "metis"), (5, "contiguous")):
         found = on_gpus(device_client, count, partitioner)
         np.testing.assert_array_equal(found, expected, err_msg=f"{count} on 2 workers")
     with one_worker(device_client) as single:
@@ -145,7 +145,7 @@ def test_states_take_no_more_of_a_gpu_than_planned(
 ):
     """Bytes of the stand-in's arrays; most rows are sent, which is the worst case."""
     play_a_gpu(monkeypatch)
-    cut = ("partitioner=random", f"partitions={partitions}", "backend=gpu")
+    cut = ("partitioner=contiguous", f"partitions={partitions}", "backend=gpu")
     with one_worker(thread_client) as single:
         client = single if workers == 1 else thread_client
         held = HeldBytes()

@@ -42,7 +42,7 @@ def test_same_bits_on_workers_that_are_threads(tmp_path, weighted, thread_client
 
 def begun(client, folder, graph, *overrides, timeout=20.0) -> Exchange:
     """A begun exchange over 4 random partitions, most rows on the boundary."""
-    cut = ("partitions=4", "partitioner=random", "reservoir.supersteps=30")
+    cut = ("partitions=4", "partitioner=contiguous", "reservoir.supersteps=30")
     settings = small_settings(*cut, *overrides)
     run = with_graph(folder, graph.sources, settings)
     manifest = run.complete("graph")

@@ -58,7 +58,7 @@ def seeds(index: np.ndarray) -> np.ndarray:
 
 
 def prepared(folder: Path, graph, partitions: int) -> tuple[RunDirectory, Manifest]:
-    settings = small_settings(f"partitions={partitions}", "partitioner=random")
+    settings = small_settings(f"partitions={partitions}", "partitioner=contiguous")
     run = with_graph(folder, graph.sources, settings)
     return run, run.complete("graph")
 

@@ -98,8 +98,6 @@ def graph_inputs(stages: Stages, tables: Digests, settings: Settings) -> dict[st
     }
     if settings.reservoir.supersteps == "auto":
         relevant["supersteps"] = "auto"
-    if settings.partitioner == "random":
-        relevant["seed"] = settings.seed
     if settings.partitioner in ("auto", "stream"):
         # The memory decides between METIS and streaming, and the edges streaming uses.
         relevant["input"]["memory"] = settings.input.memory_bytes

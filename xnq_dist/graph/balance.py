@@ -14,6 +14,7 @@ import numpy as np
 from numba import njit
 
 from xnq_dist.core.arrays import Ints, Ints32
+from xnq_dist.core.simd import prefetch
 from xnq_dist.graph.csr import Csr
 
 __all__ = ["hold_limits"]
@@ -28,7 +29,9 @@ time by nodes. With 1.3, which is always used up, halo rows are a few per cent f
 LOSSES = (0.0, 0.5, 1.0, 1.0, 1.0)
 """Share of its neighbours that a node may lose in each pass when it leaves a partition
 above its limits."""
-SETTLED = 0.01
+AHEAD = 32
+"""Prefetch distance in edges."""
+SETTLED = 0.02
 """Passes end after one that moved at most this share of the nodes, within limits."""
 REASSIGNED = (256, 128, 64, 32, 16, 8, 4, 2, 1)
 """One of so many nodes is reassigned if moves did not reach the limits: first few, at
@@ -155,11 +158,12 @@ def move_nodes(
     Returns the number of moves.
     """
     moves = 0
-    partitions = sizes.shape[0]
-    votes = np.zeros(partitions, np.int64)
+    partitions, last = sizes.shape[0], indices.shape[0] - 1
+    places, votes = part.reshape(-1, 1), np.zeros(partitions, np.int64)
     for row in range(indptr.shape[0] - 1):
         v, begin, end = first + row, indptr[row], indptr[row + 1]
         for edge in range(begin, end):
+            prefetch(places, indices[min(edge + AHEAD, last)], 0)
             votes[part[indices[edge]]] += indices[edge] != v
         old, degree = part[v], end - begin
         without = excess(sizes[old], -1, -degree, limits)

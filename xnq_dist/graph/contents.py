@@ -171,7 +171,8 @@ def _digests(
     names = list(dict.fromkeys(name for _, name in pairs))
     found = {name: [0, 0] for name in aspects}
     # Features are wide, so batches have fewer rows.
-    for batch in ahead(table.batches(names, 1 << 16)):
+    rows = 1 << 16 if "features" in aspects else 1 << 18
+    for batch in ahead(table.batches(names, rows)):
         if observer is not None:
             observer.add(batch)  # checks the values
         for name, columns in aspects.items():

@@ -71,7 +71,6 @@ def words_of(values: pa.Array) -> tuple[int, Ints, Words]:
     if pt.is_nested(kind):
         sizes = pc.fill_null(pc.list_value_length(values), 0).to_numpy()
         return LIST, offsets_of(sizes), words_of(values.flatten())[2]
-    gaps = values.is_null().to_numpy(zero_copy_only=False)
     if is_text(kind):
         text = values.cast(pa.string()).fill_null("")
         tag, words = TEXT, text_hashes(*text_of(text)).view(np.uint64)
@@ -84,7 +83,9 @@ def words_of(values: pa.Array) -> tuple[int, Ints, Words]:
         integers = values.cast(pa.int32()) if pt.is_date32(kind) else values
         integers = integers.cast(pa.int64(), safe=False).fill_null(0)
         words = integers.to_numpy().view(np.uint64)
-    return tag, np.arange(len(words) + 1), np.where(gaps, NULL, words)
+    if values.null_count:
+        words = np.where(values.is_null().to_numpy(zero_copy_only=False), NULL, words)
+    return tag, np.arange(len(words) + 1), words
 
 
 @njit(cache=True, nogil=True)

@@ -22,6 +22,7 @@ from xnq_dist.core.arrays import Floats, Floats32, Ints
 from xnq_dist.core.errors import InfrastructureError, InputError, SettingsError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.graph import scratch
+from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.encoding import (
     Source,
     Values,
@@ -153,7 +154,7 @@ class FeatureColumns:
         # The width of lists is known after the first pass.
         width = max(len(self.names), self.n_features)
         rows, done = max(1, min(_BATCH_BYTES // (8 * width), _BATCH_ROWS)), 0
-        for batch in self.table.batches(self.names, rows):
+        for batch in ahead(self.table.batches(self.names, rows)):
             at = index[done : done + batch.rows.num_rows]
             done += batch.rows.num_rows
             if len(at) < batch.rows.num_rows:

@@ -21,6 +21,7 @@ from xnq_dist.core.settings import Settings
 from xnq_dist.core.stages import STAGES
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, RunDirectory, fingerprint
 from xnq_dist.core.tasks import Tasks, in_process
+from xnq_dist.core.threads import map_threads
 from xnq_dist.graph.csr import FileCsr
 from xnq_dist.graph.distances import effective_diameter
 from xnq_dist.graph.edge_tasks import read_edges, visible
@@ -198,7 +199,7 @@ def _divide(
     graph: _Graph, partitions: int, settings: Settings, progress: Progress
 ) -> tuple[PartitionBook, str]:
     """Assign nodes to partitions; also the name of the partitioner."""
-    how = settings.partitioner, settings.seed, settings.input.memory_bytes
+    how = settings.partitioner, settings.input.memory_bytes
     progress("partition", 0, 1)
     part, partitioner = divide(graph.csr, partitions, *how, graph.measured["symmetric"])
     progress("partition", 1, 1)
@@ -221,8 +222,8 @@ def _write(
     on_done = partial(progress, "write partitions")
     edges = write_partitions(graph.csr, book, tasks, attempt, on_done)
     files = [each.record for each in edges]
-    for number in range(len(edges)):
-        files.append(_write_nodes(attempt, number, rows.ids, book, features))
+    write = partial(_write_nodes, attempt, rows.ids, book, features)
+    files += map_threads(write, range(len(edges)), 2)
     halo = np.stack([each.sent for each in edges]).astype(np.int32)
     files.append(attempt.write_arrays(HALO_SIZES, sizes=halo))
     files += _write_scaling(attempt, rows.features)
@@ -262,10 +263,10 @@ def _write_scaling(attempt: Attempt, features: FeatureColumns) -> list[FileRecor
 
 def _write_nodes(
     attempt: Attempt,
-    number: int,
     ids: NodeIds,
     book: PartitionBook,
     blocks: FeatureBlocks,
+    number: int,
 ) -> FileRecord:
     kind = pa.int64() if ids.type == "int64" else pa.string()
     with attempt.table_writer(file_stem("nodes", number), "graph_nodes") as writer:

@@ -91,7 +91,7 @@ class Settings(Section):
     partitions: Annotated[int, Field(ge=1, le=65536)] | Literal["auto"] = "auto"
     """number of parts of the graph; auto: one for each worker, more if memory is not
     enough"""
-    partitioner: Literal["auto", "metis", "stream", "contiguous", "random"] = "auto"
+    partitioner: Literal["auto", "metis", "stream", "contiguous"] = "auto"
     """how nodes are assigned to partitions"""
     method: Annotated[str, AfterValidator(METHODS.check)] = Field(
         "xnq+", json_schema_extra=METHODS.offer
