@@ -52,10 +52,10 @@ def check_fits(plan: Plan, out: str | None = None, used: int = 0) -> None:
         raise DoesNotFitError(
             f"a worker needs {human(plan.worker_memory)} but may use "
             f"{human(plan.worker_limit)} ({plan.nodes:,} nodes in {plan.partitions} "
-            f"partitions on {plan.workers} workers{turns}): set a smaller "
-            "reservoir.dim or readout.memory, exchange.dtype=float16, raise "
-            "cluster.memory_limit, or use more workers with partitions set to their "
-            "number"
+            f"partitions on {plan.workers} workers{turns}): raise "
+            "cluster.memory_limit, use more workers with partitions set to their "
+            "number, or try a smaller reservoir.dim or readout.memory, or "
+            "exchange.dtype=float16"
         )
     if plan.device_memory > plan.device_limit:
         raise DoesNotFitError(

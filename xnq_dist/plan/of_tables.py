@@ -123,7 +123,9 @@ def _placed(settings: Settings, planned: Callable[[Settings], Plan]) -> Plan:
     if count not in ("auto", 1):
         return replace(several, choice=f"{others}, set by cluster.workers")
     alone = planned(_on(settings, workers=1))
-    need = alone.client_memory + alone.worker_memory
+    # Arrays of the main process are held beside those of a worker after the embedding.
+    later = alone.of("readout", "quantify").worker_memory + alone.client_memory
+    need = max(alone.worker_memory, later)
     if need > alone.worker_limit:
         limits = f"{human(need)} of {human(alone.worker_limit)}"
         why = f"{others}, since one process would need {limits}"
