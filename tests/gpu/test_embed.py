@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.conftest import small_settings, with_graph, write_graph
+from tests.conftest import small_settings, write_graph
 from tests.gpu.conftest import one_worker, play_a_gpu
 from tests.gpu.standin import DeviceArray, HeldBytes
-from tests.reservoir.test_embed import embed, embeddings
+from tests.reservoir.test_embed import assert_resumes, embed, embeddings
 from tests.reservoir.test_in_turn import prepared, size_here
 from tests.reservoir.test_rounds import prepared as partitioned
 from tests.reservoir.test_rounds import propagated
@@ -64,28 +64,11 @@ def test_states_have_the_same_bits_for_any_partitions_and_workers(
         np.testing.assert_array_equal(embeddings(cpu), expected)
 
 
-class StopError(Exception):
-    pass
-
-
 def test_resumes_from_a_checkpoint_with_the_same_bits(
     device_client, tmp_path, small_graph
 ):
     given = ("backend=gpu", "partitions=3", "checkpoint.every=2")
-    expected = embeddings(embed(tmp_path / "a", small_graph, device_client, *given))
-
-    def stop(what, done, total):
-        if what == "supersteps" and done > 4:
-            raise StopError
-
-    settings = small_settings(*given)
-    run = with_graph(tmp_path / "b", small_graph.sources, settings)
-    with pytest.raises(StopError):
-        pipeline.embed(run, settings, device_client, stop)
-    begun = []
-    pipeline.embed(run, settings, device_client, lambda *it: begun.append(it[1]))
-    assert begun[0] == 4
-    np.testing.assert_array_equal(embeddings(run), expected)
+    assert_resumes(tmp_path, small_graph, device_client, 4, *given)
 
 
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])

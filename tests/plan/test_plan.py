@@ -158,6 +158,21 @@ def test_worker_processes_do_large_graphs_on_machines_of_many_processors(
     assert "one process would need" in why
 
 
+def test_a_graph_whose_stages_fit_one_after_the_other_stays_in_one_process():
+    size = GraphSize(20 * 10**6, 2 * 10**8, 16, 2, labelled=2 * 10**6)
+
+    def planned(memory):
+        settings = load_settings(overrides=[f"cluster.memory_limit={memory}"])
+        return pipeline.estimate_counts(size, settings)
+
+    # With reservoirs one after the other, since all together do not fit.
+    need = planned(planned("1TiB").worker_memory - 1).worker_memory
+    enough, less = planned(need), planned(need - 1)
+    assert enough.workers == 1
+    assert enough.client_memory + enough.worker_memory > need
+    assert "one process would need" in dict(less.lines())["chosen"]
+
+
 @pytest.mark.parametrize("asked", ["backend=gpu", "cluster.kind=cuda"])
 def test_settings_that_need_a_gpu_plan_one(asked):
     size = GraphSize(10**6, 10**7, 8, 2, labelled=10**4)

@@ -134,33 +134,35 @@ def test_killed_worker_changes_nothing_in_the_answer(
     assert not (folder / "checkpoints").exists()
 
 
-def test_resumes_from_the_last_checkpoint_and_not_from_the_start(
-    tmp_path, small_graph, client, monkeypatch
-):
-    overrides = ("partitions=3", "checkpoint.every=4", "reservoir.supersteps=10")
-    expected = embeddings(embed(tmp_path / "whole", small_graph, client, *overrides))
+class StopError(Exception):
+    pass
 
-    class StopError(Exception):
-        pass
 
-    def stop_after_eight(what, done, total):
-        if what == "supersteps" and done > 8:
+def assert_resumes(folder: Path, graph: SmallGraph, client, at: int, *overrides: str):
+    """A run that is stopped after a checkpoint goes on there, to the same bits."""
+    expected = embeddings(embed(folder / "whole", graph, client, *overrides))
+
+    def stop(what, done, total):
+        if what == "supersteps" and done > at:
             raise StopError
 
     settings = small_settings(*overrides)
-    run = with_graph(tmp_path / "cut", small_graph.sources, settings)
+    run = with_graph(folder / "cut", graph.sources, settings)
     with pytest.raises(StopError):
-        pipeline.embed(run, settings, client, stop_after_eight)
-    assert (tmp_path / "cut/checkpoints/step-00008/_manifest.json").exists()
+        pipeline.embed(run, settings, client, stop)
+    assert (folder / f"cut/checkpoints/step-{at:05d}/_manifest.json").exists()
     assert run.stage("embeddings").manifest() is None
     begun = []
-
-    def watch(what, done, total):
-        begun.append(done)
-
-    pipeline.embed(run, settings, client, watch)
-    assert begun[0] == 8
+    pipeline.embed(run, settings, client, lambda *it: begun.append(it[1]))
+    assert begun[0] == at
     np.testing.assert_array_equal(embeddings(run), expected)
+
+
+def test_resumes_from_the_last_checkpoint_and_not_from_the_start(
+    tmp_path, small_graph, client
+):
+    overrides = ("partitions=3", "checkpoint.every=4", "reservoir.supersteps=10")
+    assert_resumes(tmp_path, small_graph, client, 8, *overrides)
 
 
 def write_checkpoint(checkpoints: Checkpoints, step: int) -> None:

@@ -30,8 +30,8 @@ __all__ = ["METIS_EDGE", "divide", "metis", "metis_memory"]
 log = logging.getLogger(__name__)
 
 CLUSTERS = 64
-"""A cluster has at most a partition's share of the weights over this. (With 16 nine real
-graphs and two generated ones had 5 % more halo rows, 2 % without Cora, whose 64
+"""A cluster has at most a partition's share of the weights over this. (With 16, nine
+real graphs and two generated ones had 5 % more halo rows, 2 % without Cora, whose 64
 partitions had 1.8 times as many.)"""
 SAMPLED = 0.25
 """Least part of `CLUSTERS` for METIS on a sample of the edges, which are few for small
