@@ -47,9 +47,9 @@ MEASURED = {
         GraphSize(10_000_000, 99_999_538, 16, 2, 1_000_702, memberships=2809),
         (WIDE, TWO, False, 374.0),
     ),
-    "generated, 200 M edges, states on a disk": (
-        GraphSize(20_000_000, 200_000_000, 16, 2, 2_000_000, memberships=2809),
-        (WIDE, replace(TWO, memory=int(8.4 * 2**30)), False, 1335.0),
+    "generated, 200 M edges": (
+        GraphSize(20_000_000, 199_996_582, 16, 2, 1_999_669, memberships=4125),
+        (WIDE, ONE, False, 705.0),
     ),
 }
 

@@ -91,11 +91,9 @@ def estimate_counts(size: GraphSize, settings: Settings) -> Plan:
         need not exist; with `backend` = ``gpu``, or a `cluster.kind` of GPUs, each has
         a GPU.
     """
-    chosen = settings.cluster
-    on_gpus = settings.backend == "gpu" or CLUSTERS[chosen.kind].gpu
-    if on_gpus and chosen.device_memory == "auto":
-        chosen = chosen.model_copy(update={"device_memory": GPU_BYTES})
-        settings = settings.model_copy(update={"cluster": chosen})
+    on_gpus = settings.backend == "gpu" or CLUSTERS[settings.cluster.kind].gpu
+    if on_gpus and settings.cluster.device_memory == "auto":
+        settings = _on(settings, device_memory=GPU_BYTES)
 
     def planned(settings: Settings) -> Plan:
         """The figures on one kind of cluster."""
@@ -126,17 +124,16 @@ def _placed(settings: Settings, planned: Callable[[Settings], Plan]) -> Plan:
     # Arrays of the main process are held beside those of a worker after the embedding.
     later = alone.of("readout", "quantify").worker_memory + alone.client_memory
     need = max(alone.worker_memory, later)
-    if need > alone.worker_limit:
-        limits = f"{human(need)} of {human(alone.worker_limit)}"
-        why = f"{others}, since one process would need {limits}"
-        return replace(several, choice=why)
+    limits = f"{human(need)} of {human(alone.worker_limit)}"
+    chosen, why = alone, f"one process, which needs {limits}"
     fits = several.worker_memory <= several.worker_limit
     many = alone.edges >= SEVERAL_EDGES and several.workers >= SEVERAL_WORKERS
-    if count == "auto" and fits and many:
-        why = f"{others}, which take less time from {SEVERAL_EDGES:,} directed edges on"
-        return replace(several, choice=why)
-    why = f"one process, which needs {human(need)} of {human(alone.worker_limit)}"
-    return replace(alone, choice=why)
+    if need > alone.worker_limit:
+        chosen, why = several, f"{others}, since one process would need {limits}"
+    elif count == "auto" and fits and many:
+        chosen, less = several, f"less time from {SEVERAL_EDGES:,} directed edges on"
+        why = f"{others}, which take {less}"
+    return replace(chosen, choice=why)
 
 
 def _workers(settings: Settings, free: int | None = None) -> Workers:
