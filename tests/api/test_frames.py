@@ -214,6 +214,11 @@ def test_memberships_without_names_are_numbered(form):
     }
 
 
+def test_members_may_be_hashes_of_64_bits():
+    _, table = members_of([[2**63 + 2, 7]], None, COLUMNS)
+    assert table["node_id"].to_pylist() == [2**63 + 2, 7]
+
+
 def test_memberships_may_be_the_community_of_each_node():
     _, table = members_of(pd.Series(["p", None, "q", "p"]), IDS, COLUMNS)
     assert table.to_pydict() == {

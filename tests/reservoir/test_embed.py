@@ -138,7 +138,7 @@ class StopError(Exception):
     pass
 
 
-def assert_resumes(folder: Path, graph: SmallGraph, client, at: int, *overrides: str):
+def assert_resumes(folder, graph, client, at, *overrides):
     """A run that is stopped after a checkpoint goes on there, to the same bits."""
     expected = embeddings(embed(folder / "whole", graph, client, *overrides))
 

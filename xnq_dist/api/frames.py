@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ def tables_of(
         edges, directed = _of_matrix(edges, ids, columns), True
     if directed is not None:
         implied["input"] = {"directed": directed}
-    _, members = members_of(memberships, ids, columns, nodes)
+    members = members_of(memberships, ids, columns, nodes)[1]
     return Tables(table, _table(edges, "edges", EDGES), members, implied)
 
 
@@ -146,16 +147,16 @@ def members_of(
     if isinstance(memberships, Mapping):
         keys, values = [*memberships], memberships.values()
     groups = list(map(plain, values))
+    of_pandas = hasattr(memberships, "reindex")
     if keys is None and all(map(_is_value, groups)):
-        if hasattr(memberships, "reindex"):
+        if of_pandas:
             groups = _by_node(memberships, graph, ids, "memberships").tolist()
         ids = _in_order(len(groups), ids, "memberships", "community")
         of_node = _array(groups, "memberships")
         table = pa.table({columns.community: of_node, columns.member: ids})
         return None, table.filter(of_node.is_valid())
     if keys is None:
-        index = getattr(memberships, "index", None)  # of a list, a method
-        keys = [*range(len(groups))] if index is None or callable(index) else [*index]
+        keys = [*values.index] if of_pandas else [*range(len(groups))]
     for key, group in zip(keys, groups, strict=True):
         if _is_value(group):
             raise InputError(
@@ -163,7 +164,7 @@ def members_of(
                 f"ids; a setting of this section is written memberships__{key}"
             )
     rows = pa.array(np.repeat(range(len(keys)), list(map(len, groups))))
-    nodes = _array([node for group in groups for node in group], "memberships")
+    nodes = _array([*chain(*groups)], "memberships")
     names = _array(keys, "memberships").take(rows)
     return keys, pa.table({columns.community: names, columns.member: nodes})
 
@@ -223,7 +224,7 @@ def _numbered(count: int, columns: ColumnSettings) -> pa.Table:
 def _of_networkx(graph: Any, columns: ColumnSettings) -> Graph:
     ids = _array(list(graph.nodes), "the nodes of the graph")
     nodes, known = {columns.node_id: ids}, list(graph.nodes.values())
-    for key in dict.fromkeys(key for data in known for key in data):
+    for key in dict.fromkeys(chain(*known)):
         try:
             nodes[str(key)] = _array([data.get(key) for data in known], str(key))
         except InputError as error:
@@ -295,9 +296,10 @@ def _table(value: Any, what: str, forms: str) -> pa.Table | str:
     if isinstance(value, str | os.PathLike):
         return os.fspath(value)
     if not hasattr(value, "__arrow_c_stream__"):
-        lazy = hasattr(value, "collect")
-        advice = "call its collect() first" if lazy else f"give {forms}"
-        raise InputError(f"{what} is {_kind(value)}: {advice}")
+        todo = (
+            "call its collect() first" if hasattr(value, "collect") else f"give {forms}"
+        )
+        raise InputError(f"{what} is {_kind(value)}: {todo}")
     if any(name is not None for name in getattr(value, "index", pa.schema([])).names):
         value = value.reset_index()  # pandas leaves a range out of the stream
     try:
@@ -326,8 +328,7 @@ def _by_node(values: Any, nodes: Any, ids: pa.Array | None, what: str) -> Any:
         )
     if hasattr(nodes, "reindex") and index.isin(nodes.index).all():
         return values.reindex(nodes.index)
-    in_order = index.name is None and list(index) == list(range(len(index)))
-    if ids is None or (in_order and len(index) == len(ids)):
+    if ids is None or (index.name is None and [*index] == [*range(len(ids))]):
         return values
     known = ids.to_pylist()
     unknown = index[~index.isin(known)]
@@ -381,10 +382,12 @@ def _vectors(features: Any) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
 
 
-def _array(values: Any, what: str) -> pa.Array:
+def _array(values: Any, what: str, kind: Any = None) -> pa.Array:
     try:
-        made = pa.array(plain(values), from_pandas=True)
+        made = pa.array(plain(values), kind, from_pandas=True)
     except (pa.ArrowException, OverflowError, TypeError) as error:
+        if not kind and isinstance(error, OverflowError):  # hashes of 64 bits
+            return _array(values, what, pa.uint64())
         raise InputError(
             f"{what} cannot be read ({error}): give integers or text, all of one type"
         ) from error
