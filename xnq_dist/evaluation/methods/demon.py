@@ -13,14 +13,15 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.evaluation.methods.baselines import links
 from xnq_dist.evaluation.regions import joined
-from xnq_dist.quantify.interface import Communities
+from xnq_dist.graph.csr import ArrayCsr
+from xnq_dist.graph.moves import FIRST, Communities
+from xnq_dist.quantify import interface
 
 __all__ = ["MIN_SIZE", "OVERLAP", "demon", "visiting_order"]
 
@@ -32,7 +33,7 @@ SWEEPS = 100
 """Maximum number of sweeps of label propagation in an ego network."""
 
 
-def demon(adjacency: csr_array[Any], seed: int) -> Communities:
+def demon(adjacency: csr_array[Any], seed: int) -> interface.Communities:
     """Detect overlapping communities; this process must hold all edges.
 
     The graph is treated as undirected, without weights and self-loops. For every node
@@ -44,10 +45,11 @@ def demon(adjacency: csr_array[Any], seed: int) -> Communities:
     added to the pool. Merged communities keep their position and are not compared
     again.
 
-    Label propagation visits the nodes in one random order, the same for all egos. Each
-    node starts with its own label, and sweeps continue until nothing changes. A node
-    takes the most frequent label among its neighbours. On a tie it keeps its label if
-    that is one of them, or else takes the label whose first owner comes first.
+    Label propagation (`moves.Communities`) visits the nodes in one random order, the
+    same for all egos. Each node starts with its own label, and sweeps continue until
+    nothing changes. A node takes the most frequent label among its neighbours. On a tie
+    it keeps its label if that is one of them, or else takes that of the first neighbour
+    that has one of them.
 
     Parameters
     ----------
@@ -63,13 +65,14 @@ def demon(adjacency: csr_array[Any], seed: int) -> Communities:
     n_nodes = adjacency.shape[0]
     rank = visiting_order(n_nodes, seed)
     order = np.argsort(rank)
-    indptr, indices = _ranked(adjacency, order)
-    place, votes = np.full(n_nodes, -1, np.int64), np.zeros(n_nodes, np.int64)
+    ranked = _ranked(adjacency, order)
     pool: list[set[int]] = []
     of_node: list[list[int]] = [[] for _ in range(n_nodes)]
     for ego in rank:
-        near = indices[indptr[ego] : indptr[ego + 1]]
-        labels = propagate_labels(indptr, indices, near, place, votes, SWEEPS)
+        near = ranked.indices[ranked.indptr[ego] : ranked.indptr[ego + 1]]
+        if len(near) < MIN_SIZE:
+            continue
+        labels = _propagated(ranked[near][:, near])
         names, first = np.unique(labels, return_index=True)
         for name in names[np.argsort(first)]:
             community = {int(ego), *near[labels == name].tolist()}
@@ -83,17 +86,32 @@ def visiting_order(n_nodes: int, seed: int) -> NDArray[np.int64]:
     return stream(seed, Purpose.VISITING_ORDER, 0).permutation(n_nodes)
 
 
-def _ranked(
-    adjacency: csr_array[Any], order: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """CSR arrays of neighbours in either direction, with nodes in visiting order."""
+def _ranked(adjacency: csr_array[Any], order: NDArray[np.int64]) -> csr_array[Any]:
+    """Neighbours in either direction, with nodes in visiting order."""
     one_way = links(adjacency)
     both = (one_way + one_way.T).tocsr()
     both.setdiag(0)
     both.eliminate_zeros()
-    ranked = both[order][:, order]
+    ranked: csr_array[Any] = both[order][:, order]
     ranked.sort_indices()
-    return ranked.indptr.astype(np.int64), ranked.indices.astype(np.int64)
+    return ranked
+
+
+def _propagated(network: csr_array[Any]) -> NDArray[np.int32]:
+    """Labels of the nodes of an ego network, shape (m,)."""
+    count = network.shape[0]
+    csr = ArrayCsr(
+        network.indptr.astype(np.int64),
+        network.indices.astype(np.int32),
+        np.empty(0, np.float32),
+    )
+    label, ones = np.arange(count, dtype=np.int32), np.ones(count)
+    due = np.zeros(count, np.uint8)
+    nodes = Communities(label, ones, ones.copy(), due, 0.0, np.inf)
+    for _ in range(SWEEPS):
+        if not nodes.move(csr, FIRST):
+            break
+    return label
 
 
 def _merge(community: set[int], pool: list[set[int]], of_node: list[list[int]]) -> None:
@@ -115,49 +133,3 @@ def _merge(community: set[int], pool: list[set[int]], of_node: list[list[int]]) 
     for node in community - pool[target]:
         of_node[node].append(target)
     pool[target] |= community
-
-
-@njit(cache=True, nogil=True)
-def propagate_labels(
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int64],
-    near: NDArray[np.int64],
-    place: NDArray[np.int64],
-    votes: NDArray[np.int64],
-    sweeps: int,
-) -> NDArray[np.int64]:
-    """Label propagation among the neighbours of an ego, in visiting order, shape (m,).
-
-    A label is the position of its first owner. `place`, filled with -1, and `votes`,
-    with zeros, are work arrays of shape (N,), and are the same again afterwards.
-    """
-    count = near.shape[0]
-    labels = np.arange(count)
-    for i in range(count):
-        place[near[i]] = i
-    for _ in range(sweeps):
-        changed = False
-        for node in range(count):
-            others = indices[indptr[near[node]] : indptr[near[node] + 1]]
-            highest = 0
-            for other in others:
-                if place[other] >= 0:
-                    label = labels[place[other]]
-                    votes[label] += 1
-                    highest = max(highest, votes[label])
-            best = labels[node]
-            if votes[best] < highest:
-                best = count
-                for other in others:
-                    if place[other] >= 0 and votes[labels[place[other]]] == highest:
-                        best = min(best, labels[place[other]])
-            for other in others:
-                if place[other] >= 0:
-                    votes[labels[place[other]]] = 0
-            changed |= best != labels[node]
-            labels[node] = best
-        if not changed:
-            break
-    for node in near:
-        place[node] = -1
-    return labels
