@@ -50,9 +50,10 @@ def _one_hot(labels: Labels, n_classes: int) -> NDArray[np.float32]:
 
 
 def links(adjacency: Matrix) -> Matrix:
-    """The adjacency with 1 for every distinct edge, whatever its weight."""
+    """A copy of the adjacency with 1 for every distinct edge, whatever its weight."""
     ones = np.ones(adjacency.nnz, np.float32)
-    return csr_array((ones, adjacency.indices, adjacency.indptr), adjacency.shape)
+    places = adjacency.indices, adjacency.indptr
+    return csr_array((ones, *places), adjacency.shape, copy=True)
 
 
 def majority(
