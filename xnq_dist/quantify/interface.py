@@ -37,8 +37,8 @@ ALL_LABELLED = "every member is labelled: counted exactly"
 NONE_UNLABELLED = "every member is labelled: no unlabelled member to estimate"
 STUCK = "the estimate did not converge: compare quantifier=auto"
 UNSEEN = (
-    "no labelled member: the interval is wide because labels elsewhere show that "
-    "communities differ by class"
+    "no labelled member: the interval is wide because communities may differ by "
+    "class, by what labels elsewhere show"
 )
 
 

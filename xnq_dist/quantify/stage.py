@@ -227,7 +227,7 @@ def _pool(
     facts = {
         "communities": sum(map(len, found)),
         "weights": weights.tolist(),
-        "spread": float(np.sqrt((weights * np.tile(SPREADS, 2) ** 2).sum())),
+        "spread": float(np.sqrt((weights[0] * np.tile(SPREADS, 2) ** 2).sum())),
     }
     return replace(job, parts=weights), facts
 
