@@ -87,7 +87,7 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 204_819,
+    "all": 204_741,
     "core": 26_516,
     "graph": 39_866,
     "reservoir": 18_704,
@@ -96,12 +96,12 @@ BUDGETS = {
     "pipeline and the modules next to it": 5_600,
     "command line and flows": 7_994,
     "readout": 21_855,
-    "quantify and selection": 30_164,
+    "quantify and selection": 30_280,
     "steps": 9_535,
     "report": 5_763,
     "api": 4_977,
     "monitor": 3_235,
-    "evaluation": 25_431,
+    "evaluation": 25_237,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
 
