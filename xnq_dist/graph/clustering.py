@@ -37,7 +37,7 @@ def find_clusters(csr: Csr, weights: Floats, limit: float) -> tuple[Ints32, Floa
     streamed three times; memory is 46 bytes a node.
     """
     label = np.arange(len(weights), dtype=np.int32)
-    due = np.random.default_rng(0).integers(*TURNS[::2], len(weights), np.uint8)
+    due = np.random.default_rng(0).integers(TURNS[0], FIRST, len(weights), np.uint8)
     nodes = Communities(label, weights, weights.copy(), due, 0.0, limit)
     for turn in TURNS:
         nodes.move(csr, turn)

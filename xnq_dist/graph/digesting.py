@@ -83,8 +83,9 @@ def words_of(values: pa.Array) -> tuple[int, Ints, Words]:
         integers = values.cast(pa.int32()) if pt.is_date32(kind) else values
         integers = integers.cast(pa.int64(), safe=False).fill_null(0)
         words = integers.to_numpy().view(np.uint64)
+    words = words.copy()  # writable with nulls or without: one kernel
     if values.null_count:
-        words = np.where(values.is_null().to_numpy(zero_copy_only=False), NULL, words)
+        words[values.is_null().to_numpy(zero_copy_only=False)] = NULL
     return tag, np.arange(len(words) + 1), words
 
 
