@@ -109,7 +109,7 @@ def test_errors_before_new_labels_are_those_of_auto(
     sets = communities_of(groups[0], 0)
     learnt = Learnt.of(nodes, reference, groups)
     batch = make_communities(*sets)
-    parts = np.full(2 * len(SPREADS), 1 / (2 * len(SPREADS))) if pooled else None
+    parts = np.full((2, 2 * len(SPREADS)), 0.5 / len(SPREADS)) if pooled else None
     strata = Strata.of(nodes, reference, learnt, sets, 0, labelled, parts)
     found = Auto(learnt=learnt, parts=parts).estimate(batch, nodes, reference)
     answer = combine(batch, nodes, found, labelled)

@@ -71,7 +71,7 @@ STAGES = {
         ),
         StageRecord("posteriors", 2, posteriors_inputs, "posteriors", ("readout",)),
         StageRecord(
-            "quantify", 14, quantify_inputs, "quantify", ("posteriors", "labels")
+            "quantify", 15, quantify_inputs, "quantify", ("posteriors", "labels")
         ),
         StageRecord(
             "published", 5, published_inputs, "publish", ("quantify",), on_workers=False

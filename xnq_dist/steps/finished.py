@@ -22,6 +22,7 @@ from xnq_dist.graph.profile.inputs import answer_digests
 from xnq_dist.graph.tables import Sources
 from xnq_dist.quantify.communities import open_memberships
 from xnq_dist.quantify.default.estimator_fit import Learnt
+from xnq_dist.quantify.default.pooling import PSEUDO
 from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.quantify.loading import load_learnt, load_node_table
 from xnq_dist.steps.results import estimates
@@ -85,9 +86,14 @@ class Finished:
 
     @property
     def parts(self) -> Floats | None:
-        """Weights of the parts of the intercepts' prior; None: `auto` did not pool."""
+        """Weights of the parts of the intercepts' prior; None: `auto` did not pool.
+
+        Runs of earlier versions have the same for estimates and for intervals.
+        """
         pooled = self.manifest.facts.get("pooled")
-        return None if pooled is None else np.array(pooled["weights"])
+        if pooled is None:
+            return None
+        return np.broadcast_to(pooled["weights"], PSEUDO.shape)
 
     @cached_property
     def view(self) -> PrevalenceView:

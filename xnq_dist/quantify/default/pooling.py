@@ -31,7 +31,14 @@ from xnq_dist.quantify.default.drawn import class_shifts
 from xnq_dist.quantify.interface import Communities, NodeTable, Reference
 from xnq_dist.selection.scored_rows import normalised
 
-__all__ = ["SPREADS", "Pooled", "fit_weights", "label_evidence", "pooled_members"]
+__all__ = [
+    "PSEUDO",
+    "SPREADS",
+    "Pooled",
+    "fit_weights",
+    "label_evidence",
+    "pooled_members",
+]
 
 SPREADS = np.array([0.02, 0.1, 0.25, 0.5, 1.0, 1.5, 2.5, 4.0])
 """Standard deviations t_k of the parts around 0, and of those around SLD's shift."""
