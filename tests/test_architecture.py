@@ -87,7 +87,7 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 204_741,
+    "all": 204_746,
     "core": 26_516,
     "graph": 39_866,
     "reservoir": 18_704,
@@ -97,7 +97,7 @@ BUDGETS = {
     "command line and flows": 7_994,
     "readout": 21_855,
     "quantify and selection": 30_280,
-    "steps": 9_535,
+    "steps": 9_540,
     "report": 5_763,
     "api": 4_977,
     "monitor": 3_235,
