@@ -151,8 +151,7 @@ def fit_weights(evidence: Floats) -> Floats:
     """
     likelihood = np.exp(evidence - evidence.max(axis=1, keepdims=True))
     weights = np.full(PSEUDO.shape, 1 / evidence.shape[1])
-    for added, each in zip(PSEUDO, weights, strict=True):
-        _em(likelihood, added, each)
+    _em(likelihood, PSEUDO, weights)
     return weights
 
 
@@ -200,23 +199,27 @@ def pooled_members(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _em(likelihood: Floats, added: Floats, weights: Floats) -> None:
-    """EM for the weights of a mixture, in place; rows are added in their order."""
+    """EM for both rows of weights of a mixture, in place.
+
+    Rows of the likelihood are added in their order, and read once for both.
+    """
     size, parts = likelihood.shape
-    share, total = np.empty(parts), np.empty(parts)
+    share, totals = np.empty(parts), np.empty(weights.shape)
+    every = size + added.sum(axis=1).reshape(-1, 1)
     for _ in range(ROUNDS):
-        total[:] = added
+        totals[:] = added
         for s in range(size):
-            row = 0.0
-            for k in range(parts):
-                share[k] = likelihood[s, k] * weights[k]
-                row += share[k]
-            for k in range(parts):
-                total[k] += share[k] / row
-        change = 0.0
-        for k in range(parts):
-            new = total[k] / (size + added.sum())
-            change = max(change, abs(new - weights[k]))
-            weights[k] = new
+            for way in range(len(weights)):
+                row = 0.0
+                for k in range(parts):
+                    share[k] = likelihood[s, k] * weights[way, k]
+                    row += share[k]
+                scale = 1.0 / row
+                for k in range(parts):
+                    totals[way, k] += share[k] * scale
+        totals /= every
+        change = np.abs(totals - weights).max()
+        weights[:] = totals
         if change < TOLERANCE:
             return
 
