@@ -158,7 +158,7 @@ def assert_resumes(folder, graph, client, at, *overrides):
     np.testing.assert_array_equal(embeddings(run), expected)
 
 
-def test_resumes_from_the_last_checkpoint_and_not_from_the_start(
+def test_a_stopped_embedding_resumes_from_its_last_checkpoint(
     tmp_path, small_graph, client
 ):
     overrides = ("partitions=3", "checkpoint.every=4", "reservoir.supersteps=10")

@@ -87,7 +87,8 @@ PLANNED: dict[str, Any] = {
     # can deadlock there (python/cpython issue 106883), and nobody reads the profile.
     "distributed.worker.profile.enabled": False,
     "distributed.comm.timeouts.connect": "60s",
-    # The index of 10 M labelled nodes is an argument of 80 MB: nothing to warn of.
+    # The index of 10 M labelled nodes is a task's argument of 80 MB: Dask's warning is
+    # for programs that can avoid it.
     "distributed.admin.large-graph-warning-threshold": "1 GB",
     # No web pages: Dask's show logs, tasks and calls to anyone who can reach a port.
     "distributed.scheduler.http.routes": [],

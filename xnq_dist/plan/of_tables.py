@@ -121,7 +121,7 @@ def _placed(settings: Settings, planned: Callable[[Settings], Plan]) -> Plan:
     if count not in ("auto", 1):
         return replace(several, choice=f"{others}, set by cluster.workers")
     alone = planned(_on(settings, workers=1))
-    # Arrays of the main process are held beside those of a worker after the embedding.
+    # After the embedding both the main process and a worker hold arrays.
     later = alone.of("readout", "quantify").worker_memory + alone.client_memory
     need = max(alone.worker_memory, later)
     limits = f"{human(need)} of {human(alone.worker_limit)}"

@@ -38,7 +38,7 @@ NONE_UNLABELLED = "every member is labelled: no unlabelled member to estimate"
 STUCK = "the estimate did not converge: compare quantifier=auto"
 UNSEEN = (
     "no labelled member: the interval is wide because communities may differ by "
-    "class, by what labels elsewhere show"
+    "class; label some members"
 )
 
 
