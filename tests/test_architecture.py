@@ -87,9 +87,9 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 204_746,
+    "all": 203_823,
     "core": 26_516,
-    "graph": 39_866,
+    "graph": 38_943,
     "reservoir": 18_704,
     "groups": 2_470,
     "plan and needs": 5_831,

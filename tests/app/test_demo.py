@@ -35,7 +35,7 @@ def rows(lines: list[str]) -> list[str]:
 
 
 def test_it_ends_with_the_answer_and_a_comparison(shown: SimpleNamespace) -> None:
-    assert any(line.startswith("All users: 21 % bots (95 %") for line in shown.out)
+    assert any(line.startswith("All users: 22 % bots (95 %") for line in shown.out)
     assert len(rows(shown.out)) == 3
     assert len([*shown.out, *shown.err]) <= 40
     logged = [line for line in shown.err if line[2:3] == ":"]

@@ -11,7 +11,7 @@ import pytest
 
 from xnq_dist.core import schemas
 from xnq_dist.core.errors import SettingsError
-from xnq_dist.graph import linking
+from xnq_dist.graph import planted
 from xnq_dist.graph.generate import Arguments, demo_network, generate
 
 ARGUMENTS = {
@@ -69,7 +69,7 @@ def test_another_seed_gives_another_network(graph, tmp_path):
 
 
 def test_later_streams_continue_the_edges(tmp_path, monkeypatch):
-    monkeypatch.setattr(linking, "EDGE_BLOCK", 2000)
+    monkeypatch.setattr(planted, "EDGE_BLOCK", 2000)
     graph = made(tmp_path)
     src, dst = ends(graph)
     assert abs(len(src) - 15000) < 300

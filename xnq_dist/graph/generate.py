@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.store import Folder, TableWriter
 from xnq_dist.graph.ahead import ahead
-from xnq_dist.graph.linking import draw_edges
 from xnq_dist.graph.planted import (
     NODE_BLOCK,
     Arguments,
     PlantedNetwork,
+    draw_edges,
     draw_features,
     draw_members,
     draw_network,
@@ -40,9 +40,9 @@ def generate(
 ) -> dict[str, str]:
     """Write a synthetic social network as Parquet; `planted` describes the model.
 
-    Memory is a few dozen bytes a node; edges, features and memberships are written in
+    Memory is some hundred bytes a node; edges, features and memberships are written in
     blocks. There are no self-loops. An edge occurs twice only if two blocks of edges
-    (`linking.EDGE_BLOCK`) draw it, which is rare.
+    (`planted.EDGE_BLOCK`) draw it, which is rare.
 
     Parameters
     ----------
@@ -194,6 +194,6 @@ class _Tables:
         return pc.binary_join_element_wise("user-", text, "")
 
     def _labels(self, first: int, last: int, hidden: Any = None) -> pa.Array:
-        codes = self.network.label[first:last].astype(np.int64)
+        codes = self.network.label[first:last]
         labels = pa.array(codes, mask=hidden)
         return pa.array(self.classes).take(labels) if self.classes else labels
