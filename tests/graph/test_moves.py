@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from tests.graph.graphs import csr_of
 from xnq_dist.graph import csr
-from xnq_dist.graph.moves import FIRST, Communities
+from xnq_dist.graph.moves import FIRST, propagate
 from xnq_dist.groups.streamed import Level
 
 
@@ -66,18 +66,20 @@ def test_passes_move_nodes_as_plain_python_does(monkeypatch, weighted, limit):
         level, matrix = random_level(seed, weighted)
         n = len(level.strength)
         penalty = 1 / 1024
-        label, weight = np.arange(n, dtype=np.int32), level.strength.copy()
         due = np.random.default_rng(seed).integers(FIRST, size=n, dtype=np.uint8)
-        total = 0
+        before, total = np.arange(n, dtype=np.int32), 0
+
+        def propagated(passes, settled, level=level, n=n, seed=seed):
+            label = np.arange(n, dtype=np.int32)
+            rules = penalty, limit, settled, seed
+            propagate(level.csr, label, level.strength, range(passes), *rules)
+            return label.tolist()
+
         for turn in range(FIRST + 3):
-            expected_due = due.copy()
-            state = level.strength, penalty, limit, label, expected_due, turn
-            expected, steps = moved_slowly(matrix, *state)
-            nodes = Communities(label, level.strength, weight, due, penalty, limit)
-            assert nodes.move(level.csr, turn) == steps
-            assert label.tolist() == expected
-            assert due.tolist() == expected_due.tolist()
-            total += steps
+            rules = level.strength, penalty, limit, before, due, turn
+            expected, moved = moved_slowly(matrix, *rules)
+            assert propagated(turn + 1, settled=-1) == expected
+            if turn == FIRST:
+                assert propagated(FIRST + 3, settled=moved) == expected
+            before, total = np.array(expected, np.int32), total + moved
         assert total > n / 3  # each moves less often than in parallel
-        sums = np.bincount(label, level.strength, n)
-        np.testing.assert_array_equal(weight, sums)

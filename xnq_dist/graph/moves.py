@@ -8,7 +8,6 @@ passes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from xnq_dist.core.arrays import Bytes, Floats, Floats32, Ints, Ints32
 from xnq_dist.core.simd import prefetch
 from xnq_dist.graph.csr import Csr
 
-__all__ = ["FIRST", "Communities", "numbered"]
+__all__ = ["FIRST", "numbered", "propagate"]
 
 AHEAD = 32
 """Prefetch distance in edges for labels, and half of it for their votes."""
@@ -33,38 +32,45 @@ State = tuple[NDArray[Any], Floats, NDArray[Any], Bytes]
 (C, 2), no votes between two rows; the pass in which each node is due, (N,)."""
 
 
-@dataclass(frozen=True)
-class Communities:
-    """A community for each node, changed in place when nodes move."""
+def propagate(
+    csr: Csr,
+    label: Ints32,
+    strength: Floats,
+    turns: range,
+    penalty: float = 0.0,
+    limit: float = np.inf,
+    settled: float = 0.0,
+    seed: int = 0,
+) -> None:
+    """Let nodes choose and join communities, in place, in passes over the edges.
 
-    label: Ints32
-    """Shape (N,)."""
-    strength: Floats
-    """Weight of each node, shape (N,)."""
-    weight: Floats
-    """Sum of the weights of each community, shape (C,)."""
-    due: Bytes
-    """The pass in which each node is due, shape (N,)."""
-    penalty: float
-    """Votes that a community loses for each unit of its weight and the node's."""
-    limit: float
-    """Maximum weight of a community that nodes join."""
-
-    def move(self, csr: Csr, turn: int) -> int:
-        """Let the nodes that are due up to this pass choose and move; how many moved.
-
-        From `FIRST` on, nodes with neighbours that moved are due again.
-        """
-        # Next to each other in memory: a row needs both.
-        sums = np.stack([self.weight, np.zeros_like(self.weight)], axis=1)
-        state = self.label.reshape(-1, 1), self.strength, sums, self.due
-        rules = self.penalty, self.limit, turn
+    Parameters
+    ----------
+    label
+        Community of each node, below N, shape (N,); overwritten.
+    strength
+        Weight of each node, shape (N,).
+    turns
+        Numbers of the passes. A node is first due in a random pass before `FIRST`, and
+        from `FIRST` on when a neighbour moved. From `FIRST`: all nodes are due in it.
+    penalty
+        Votes that a community loses for each unit of its weight and the node's.
+    limit
+        Maximum weight of a community that nodes join.
+    settled
+        Passes end with one, from `FIRST` on, that moved at most this many nodes.
+    """
+    n, first = len(label), turns.start
+    rng = np.random.default_rng(seed)
+    due = rng.integers(first, max(FIRST, first + 1), n, np.uint8)
+    sums = np.stack([np.bincount(label, strength, n), np.zeros(n)], axis=1)
+    state = label.reshape(-1, 1), strength, sums, due
+    for turn in turns:
+        rules = penalty, limit, turn
         chunks = csr.chunks()
-        moved = sum(
-            move_rows(each.edges, each.weights, state, rules) for each in chunks
-        )
-        self.weight[:] = sums[:, 0]
-        return moved
+        moved = sum(move_rows(rows.edges, rows.weights, state, rules) for rows in chunks)
+        if turn >= FIRST and moved <= settled:
+            break
 
 
 def numbered(label: Ints32) -> tuple[Ints32, int]:

@@ -26,7 +26,7 @@ from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.store import Manifest, Stage
 from xnq_dist.graph import layout
 from xnq_dist.graph.csr import ArrayCsr, Csr, write_csr
-from xnq_dist.graph.moves import FIRST, Communities, numbered
+from xnq_dist.graph.moves import FIRST, numbered, propagate
 from xnq_dist.graph.sort import PairSorter
 from xnq_dist.groups.leiden import number_by_size, optimise
 
@@ -116,38 +116,20 @@ def communities(
         log.info("Leiden on %d nodes and %d edges", n, pairs)
         return _leiden(level, resolution, seed, quick)
     penalty = resolution / total
-    end = QUICK_MOVED if quick else MOVED_AT_END
-    _pass_over(level, label, penalty, total * MAX_SHARE, end, seed + depth)
+    settled = n * (QUICK_MOVED if quick else MOVED_AT_END)
+    csr, strength, last = level.csr, level.strength, FIRST + PASSES
+    chosen = penalty, total * MAX_SHARE, settled, seed + depth
+    propagate(csr, label, strength, range(last), *chosen)
     label, found = numbered(label)
     if found < MIN_SHRINKAGE * n:
         with TemporaryDirectory(dir=folder) as below:
             small = contract(level, label, Path(below), memory)
-            chosen = memory, resolution, seed, quick
-            label = communities(small, folder, *chosen, depth + 1)[label]
+            same = memory, resolution, seed, quick
+            label = communities(small, folder, *same, depth + 1)[label]
     if not quick:
-        _pass_over(level, label, penalty, np.inf, end)
+        turns = range(FIRST, last)
+        propagate(csr, label, strength, turns, penalty, settled=settled)
     return label
-
-
-def _pass_over(
-    level: Level,
-    label: Ints32,
-    penalty: float,
-    limit: float,
-    end: float,
-    seed: int | None = None,
-) -> None:
-    """Move nodes, in place, until few move; with a seed random parts of them first."""
-    n = len(label)
-    weight = np.bincount(label, level.strength, n).astype(np.float64)
-    due = np.zeros(n, np.uint8)
-    if seed is not None:
-        due = np.random.default_rng(seed).integers(FIRST, size=n, dtype=np.uint8)
-    communities = Communities(label, level.strength, weight, due, penalty, limit)
-    for turn in range(FIRST if seed is None else 0, FIRST + PASSES):
-        moved = communities.move(level.csr, turn)
-        if turn >= FIRST and moved <= end * n:
-            break
 
 
 def contract(level: Level, label: Ints32, folder: Path, memory: int) -> Level:

@@ -20,7 +20,7 @@ from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.evaluation.methods.baselines import links
 from xnq_dist.evaluation.regions import joined
 from xnq_dist.graph.csr import ArrayCsr
-from xnq_dist.graph.moves import FIRST, Communities
+from xnq_dist.graph.moves import FIRST, propagate
 from xnq_dist.quantify import interface
 
 __all__ = ["MIN_SIZE", "OVERLAP", "demon", "visiting_order"]
@@ -45,7 +45,7 @@ def demon(adjacency: csr_array[Any], seed: int) -> interface.Communities:
     added to the pool. Merged communities keep their position and are not compared
     again.
 
-    Label propagation (`moves.Communities`) visits the nodes in one random order, the
+    Label propagation (`moves.propagate`) visits the nodes in one random order, the
     same for all egos. Each node starts with its own label, and sweeps continue until
     nothing changes. A node takes the most frequent label among its neighbours. On a tie
     it keeps its label if that is one of them, or else takes that of the first neighbour
@@ -105,12 +105,8 @@ def _propagated(network: csr_array[Any]) -> NDArray[np.int32]:
         network.indices.astype(np.int32),
         np.empty(0, np.float32),
     )
-    label, ones = np.arange(count, dtype=np.int32), np.ones(count)
-    due = np.zeros(count, np.uint8)
-    nodes = Communities(label, ones, ones.copy(), due, 0.0, np.inf)
-    for _ in range(SWEEPS):
-        if not nodes.move(csr, FIRST):
-            break
+    label = np.arange(count, dtype=np.int32)
+    propagate(csr, label, np.ones(count), range(FIRST, FIRST + SWEEPS))
     return label
 
 
