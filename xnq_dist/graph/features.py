@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from xnq_dist.core.arrays import Floats, Floats32, Ints
-from xnq_dist.core.errors import InfrastructureError, InputError, SettingsError
+from xnq_dist.core.errors import InfrastructureError, InputError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.graph import scratch
 from xnq_dist.graph.ahead import ahead
@@ -69,10 +69,6 @@ class FeatureColumns:
         progress: Progress = silent,
         scores: bool = False,
     ) -> None:
-        if columns == []:
-            raise SettingsError(
-                f"{_SETTING} names no column: set it to null to use the graph alone"
-            )
         setting = "columns.scores" if scores else _SETTING
         self.table, self._progress = table, progress
         self.names = [columns] if isinstance(columns, str) else list(columns or [])
