@@ -28,7 +28,7 @@ __all__ = ["adjacency_radius", "is_symmetric"]
 
 log = logging.getLogger(__name__)
 
-TOLERANCE = {True: 1e-7, False: 1e-9}
+LANCZOS, ARNOLDI = 1e-7, 1e-9
 """Relative tolerance of the residual for symmetric and other matrices; the result is
 then rounded to 6 digits."""
 AHEAD = 64
@@ -53,8 +53,7 @@ def adjacency_radius(csr: Csr, symmetric: bool) -> float:
     n = len(csr.indptr) - 1
     component = np.empty(0, np.int32)
     if not symmetric:
-        component = np.empty(n, np.int32)
-        strong_components(csr.indptr, *csr.arrays(), component)
+        component = strong_components(csr.indptr, *csr.arrays())
 
     def product(x: Floats) -> Floats:
         sums, column = np.empty(n), x.reshape(-1, 1)
@@ -102,7 +101,7 @@ def spectral_radius(
         return float(max(values.real.max(), 0.0))
     with one_blas_thread():
         if symmetric:
-            return max(largest_eigenvalue(matvec, start, TOLERANCE[True]), 0.0)
+            return max(largest_eigenvalue(matvec, start), 0.0)
         operator = LinearOperator((n, n), matvec=matvec, dtype=np.float64)
         for basis in (20 if n <= 10**6 else 8, 40):
             try:
@@ -112,7 +111,7 @@ def spectral_radius(
                     which="LR",
                     ncv=min(basis, n),
                     v0=start / _norm(start),
-                    tol=TOLERANCE[False],
+                    tol=ARNOLDI,
                     maxiter=300,
                     return_eigenvectors=False,
                 )[0]
@@ -126,9 +125,7 @@ def spectral_radius(
     )
 
 
-def largest_eigenvalue(
-    matvec: Callable[[Floats], Floats], start: Floats, tolerance: float
-) -> float:
+def largest_eigenvalue(matvec: Callable[[Floats], Floats], start: Floats) -> float:
     """Largest eigenvalue of a symmetric matrix, with three vectors of memory.
 
     Uses the three-term recurrence of Lanczos without reorthogonalisation: rounding
@@ -143,8 +140,6 @@ def largest_eigenvalue(
     start
         Shape (n,), not orthogonal to the eigenvector: a positive vector for a matrix
         without negative entries. It is overwritten.
-    tolerance
-        Residual, relative to the eigenvalue, that is always accepted.
 
     Notes
     -----
@@ -187,7 +182,7 @@ def largest_eigenvalue(
             size = max(abs(value), np.finfo(np.float64).tiny)
             gap = value - float(values[0])
             sharp = gap > 0 and residual <= NEAR * size
-            if residual <= tolerance * size or (
+            if residual <= LANCZOS * size or (
                 sharp and residual * residual <= EXACT * size * gap
             ):
                 return value
@@ -272,19 +267,16 @@ def multiply(
 
 
 @njit(cache=True, nogil=True)
-def strong_components(
-    indptr: Ints, indices: Ints32, weights: Floats32, component: Ints32
-) -> int:
-    """Number the strongly connected components (Tarjan 1972, without recursion).
+def strong_components(indptr: Ints, indices: Ints32, weights: Floats32) -> Ints32:
+    """Strongly connected component of each node (Tarjan 1972, without recursion).
 
-    Edges of weight 0 do not count. Returns the number of components; `component`,
-    shape (N,), is overwritten.
+    Edges of weight 0 do not count. The components are numbered from 0, shape (N,).
     """
     n = indptr.shape[0] - 1
     weighted = weights.shape[0] > 0
     order = np.full(n, -1, np.int32)
     low = np.empty(n, np.int32)
-    component[:] = -1
+    component = np.full(n, -1, np.int32)
     edge_at = indptr[:-1].copy()
     path = np.empty(n, np.int32)
     open_nodes = np.empty(n, np.int32)
@@ -294,13 +286,14 @@ def strong_components(
             continue
         depth = 0
         path[0] = root
-        order[root] = seen
-        low[root] = seen
-        seen += 1
-        open_nodes[n_open] = root
-        n_open += 1
         while depth >= 0:
             v = path[depth]
+            if order[v] < 0:
+                order[v] = seen
+                low[v] = seen
+                seen += 1
+                open_nodes[n_open] = v
+                n_open += 1
             if edge_at[v] < indptr[v + 1]:
                 edge = edge_at[v]
                 edge_at[v] += 1
@@ -308,11 +301,6 @@ def strong_components(
                     continue
                 u = indices[edge]
                 if order[u] < 0:
-                    order[u] = seen
-                    low[u] = seen
-                    seen += 1
-                    open_nodes[n_open] = u
-                    n_open += 1
                     depth += 1
                     path[depth] = u
                 elif component[u] < 0:
@@ -329,4 +317,4 @@ def strong_components(
             depth -= 1
             if depth >= 0:
                 low[path[depth]] = min(low[path[depth]], low[v])
-    return found
+    return component
