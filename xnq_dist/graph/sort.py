@@ -27,9 +27,6 @@ _BYTES_A_PAIR = {False: 64, True: 128}
 KEY = 8
 """Bytes of a key, and of a weight, in a sorted run."""
 
-Keys = Ints
-Weights = Floats | None
-
 
 @dataclass(frozen=True)
 class PairChunk:
@@ -56,8 +53,8 @@ class SortedRun:
     """Number of keys."""
     weighted: bool
 
-    def read(self) -> tuple[Keys, Weights]:
-        """Keys and weights, mapped.
+    def read(self) -> tuple[Ints, Floats]:
+        """Ints and weights, mapped; no weights without.
 
         Raises
         ------
@@ -66,8 +63,7 @@ class SortedRun:
         """
         count = self.size * (2 if self.weighted else 1)
         values = scratch.shared(self.path, np.int64, count)
-        weights = values[self.size :].view(np.float64) if self.weighted else None
-        return values[: self.size], weights
+        return values[: self.size], values[self.size :].view(np.float64)
 
 
 class PairSorter:
@@ -109,7 +105,7 @@ class PairSorter:
         self._memory = memory
         self._weighted = weighted
         self._folder = folder
-        self._keys: list[Keys] = []
+        self._keys: list[Ints] = []
         self._weights: list[Floats] = []
         self._filled = 0
         self._runs: list[SortedRun] = []
@@ -131,14 +127,13 @@ class PairSorter:
 
     def _spill(self) -> None:
         """Sort the added pairs and write them to a file."""
-        some = np.concatenate(self._weights) if self._weighted else None
-        keys, weights = _ordered(np.concatenate(self._keys), some)
+        weights = np.concatenate([np.empty(0), *self._weights])
+        keys, weights = _ordered(np.concatenate(self._keys), weights)
         self._keys, self._weights, self._filled = [], [], 0
         # Sorters of several processes share a folder.
         path = self._folder / f"run-{uuid.uuid4().hex}"
         scratch.append(path, keys)
-        if weights is not None:
-            scratch.append(path, weights)
+        scratch.append(path, weights)
         self._runs.append(SortedRun(path, len(keys), self._weighted))
 
     def runs(self) -> list[SortedRun]:
@@ -196,23 +191,20 @@ class PairSorter:
         for run in runs:
             keys, weights = run.read()
             some = slice(*np.searchsorted(keys, bounds))
-            parts.append((keys[some], None if weights is None else weights[some]))
+            parts.append((keys[some], weights[some]))
         keys = np.concatenate([np.empty(0, np.int64), *(keys for keys, _ in parts)])
-        weights = None
-        if self._weighted:
-            weights = np.concatenate([np.empty(0), *(some for _, some in parts)])
-        found = _ordered(keys, weights)
-        pairs, values = self._settled(*found, conflict)
+        weights = np.concatenate([np.empty(0), *(some for _, some in parts)])
+        pairs, values = self._settled(*_ordered(keys, weights), conflict)
         degrees = np.bincount((pairs >> self._bits) - first, minlength=last - first)
         minor = pairs & ((1 << self._bits) - 1)
         return PairChunk(first, last, offsets_of(degrees), minor, values)
 
     def _settled(
         self,
-        keys: Keys,
-        weights: Weights,
+        keys: Ints,
+        weights: Floats,
         conflict: Callable[[int, int], XnqError] | None,
-    ) -> tuple[Keys, Floats]:
+    ) -> tuple[Ints, Floats]:
         """Each pair once; arguments are as of `merge`."""
         pairs = keys >> 1
         fresh = np.diff(pairs, prepend=-1) > 0
@@ -220,7 +212,7 @@ class PairSorter:
         reverse = keys & 1 == 1
         self.reversed_added += int(np.count_nonzero(fresh & reverse))
         self.duplicates += int(np.count_nonzero(~(fresh | reverse)))
-        if weights is None:
+        if not self._weighted:
             counts = np.diff(np.flatnonzero(fresh), append=len(keys))
             return pairs[fresh], counts.astype(np.float64)
         if fresh.all():
@@ -240,10 +232,10 @@ class PairSorter:
         return pairs[fresh], weights[np.concatenate([[True], ~again])]
 
 
-def _ordered(keys: Keys, weights: Weights) -> tuple[Keys, Weights]:
+def _ordered(keys: Ints, weights: Floats) -> tuple[Ints, Floats]:
     """Sorted keys, in place without weights; equal keys in any order."""
-    if weights is None:
+    if not len(weights):
         keys.sort()
-        return keys, None
+        return keys, weights
     order = np.argsort(keys)
     return keys[order], weights[order]
