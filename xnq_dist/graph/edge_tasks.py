@@ -28,7 +28,6 @@ from xnq_dist.graph.edges import (
     add_edges,
     arrow_pairs,
     columns_read,
-    weight_conflict,
 )
 from xnq_dist.graph.gpu_ingest import edge_pairs
 from xnq_dist.graph.ids import NodeIds
@@ -96,7 +95,7 @@ def read_edges(
     rows = table.n_rows or len(shares)
     with tasks.share(ids, NodeIds.arrays, NodeIds.of_arrays) as shared:
         rules = rules.model_copy(update={"memory": tasks.memory})
-        job = EdgeSort(len(ids), tasks.folder, columns, rules, weighted, table.what)
+        job = EdgeSort(len(ids), tasks.folder, columns, rules, weighted)
         sorted_shares = tasks.map(
             partial(job.sort, pairs, shared),
             shares,
@@ -111,7 +110,7 @@ def read_edges(
         merged = tasks.map(
             partial(job.merge, runs, shared),
             ranges,
-            lambda done, total: progress("sort edges", done, total),
+            partial(progress, "sort edges"),
         )
     for run in runs:
         run.path.unlink()
@@ -139,8 +138,6 @@ class EdgeSort:
     rules: InputSettings
     """With the memory of a task."""
     weighted: bool
-    what: str
-    """Name of the table in messages."""
 
     def sort(
         self, pairs: PairsOf, ids: Shared[NodeIds], share: Table
@@ -162,7 +159,11 @@ class EdgeSort:
         folder.mkdir()
 
         def conflict(major: int, minor: int) -> InputError:
-            return weight_conflict(ids().values, self.what, major, minor)
+            edge = f"{ids().name(minor)} -> {ids().name(major)}"
+            return InputError(
+                f"edge {edge} occurs more than once in the edge table with different "
+                "weights: set input.duplicates to sum, or keep one row"
+            )
 
         sorter = self.sorter(folder)
         dropped = self.rules.duplicates == "drop"

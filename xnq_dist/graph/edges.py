@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats
-from xnq_dist.core.errors import InputError
 from xnq_dist.core.settings import ColumnSettings, InputSettings
 from xnq_dist.core.threads import map_threads
 from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.sort import PairSorter
 from xnq_dist.graph.tables import Batch, Table
-from xnq_dist.graph.values import show
 
 __all__ = [
     "EdgeCounts",
@@ -27,7 +24,6 @@ __all__ = [
     "add_edges",
     "arrow_pairs",
     "columns_read",
-    "weight_conflict",
     "weights_of",
 ]
 
@@ -49,17 +45,13 @@ class EdgeCounts:
 
     def __add__(self, other: EdgeCounts) -> EdgeCounts:
         """The counts of both."""
-        mine, theirs = self.facts(), other.facts()
-        return EdgeCounts(**{name: mine[name] + theirs[name] for name in mine})
+        both = zip(astuple(self), astuple(other), strict=True)
+        return EdgeCounts(*map(sum, both))
 
     def edges(self) -> int:
         """Expected number of edges of the graph."""
         lost = self.duplicates_dropped + self.unknown_dropped
         return self.edges_read - lost + self.reversed_added
-
-    def facts(self) -> dict[str, int]:
-        """The counts by name."""
-        return asdict(self)
 
 
 Pairs = tuple[NDArray[np.integer], NDArray[np.integer], Floats | None]
@@ -118,17 +110,6 @@ def add_edges(
         if not rules.directed:
             sorter.add(source, target, weight, reverse=True)
     return counts
-
-
-def weight_conflict(ids: pa.Array, what: str, major: int, minor: int) -> InputError:
-    """The error for duplicates of different weight of an edge `minor` -> `major`.
-
-    `ids` are in canonical order; `what` is the name of the table.
-    """
-    return InputError(
-        f"edge {show(ids, minor)} -> {show(ids, major)} occurs more than once in the "
-        f"{what} with different weights: set input.duplicates to sum, or keep one row"
-    )
 
 
 def weights_of(batch: Batch, columns: ColumnSettings) -> Floats:

@@ -68,7 +68,9 @@ def propagate(
     for turn in turns:
         rules = penalty, limit, turn
         chunks = csr.chunks()
-        moved = sum(move_rows(rows.edges, rows.weights, state, rules) for rows in chunks)
+        moved = sum(
+            move_rows(rows.edges, rows.weights, state, rules) for rows in chunks
+        )
         if turn >= FIRST and moved <= settled:
             break
 

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -244,7 +244,7 @@ def _write(
         "partitions": len(edges),
         "offsets": book.offsets.tolist(),
         **sizes,
-        "counts": graph.counts.facts(),
+        "counts": asdict(graph.counts),
     }
 
 
