@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Ints
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.store import FileRecord, Manifest, Stage
+from xnq_dist.graph.csr import ArrayCsr
 from xnq_dist.graph.halo import Partition
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ __all__ = [
     "HALO_SIZES",
     "LABEL_WEIGHTS",
     "SCALING",
+    "canonical_rows",
     "file_stem",
     "halo_sizes",
     "load_ids",
@@ -32,7 +33,6 @@ __all__ = [
     "load_nodes",
     "load_partition",
     "node_index",
-    "partition_arrays",
     "read_adjacency",
 ]
 
@@ -52,15 +52,6 @@ def file_stem(kind: str, number: int) -> str:
     ``scores`` ``scores``.
     """
     return f"{kind}-{number:05d}"
-
-
-def partition_arrays(partition: Partition) -> dict[str, NDArray[Any]]:
-    """The arrays of a partition by name, as `load_partition` takes them."""
-    names = "indptr", "indices", "halo", "halo_offsets", "send_rows", "send_offsets"
-    arrays: dict[str, NDArray[Any]] = {name: getattr(partition, name) for name in names}
-    if partition.weights is not None:
-        arrays["weights"] = partition.weights
-    return arrays
 
 
 def _record(manifest: Manifest, stem: str) -> FileRecord:
@@ -144,24 +135,36 @@ def load_labels(stage: Stage, manifest: Manifest) -> Labels:
     return Labels(codes, roles, manifest.facts["classes"], weights=weights)
 
 
-def read_adjacency(stage: Stage, manifest: Manifest) -> csr_array[Any]:
-    """The complete adjacency in canonical order.
+def canonical_rows(stage: Stage, manifest: Manifest) -> Iterator[tuple[Ints, ArrayCsr]]:
+    """Yield the canonical index of each row of a partition, and the rows' edges.
 
-    Row v has the in-neighbours of node v as columns; weights are float32, 1 for a graph
-    without weights. Memory is proportional to the number of edges.
+    Neighbours are canonical indices too; weights are float32, 1 for a graph without
+    weights.
     """
-    from scipy import sparse
-
-    n = int(manifest.facts["n_nodes"])
     index = node_index(stage, manifest)
     canonical = np.concatenate(index)
-    parts = []
     for number, rows in enumerate(index):
         partition = load_partition(stage, manifest, number)
-        columns = np.concatenate([rows, canonical[partition.halo]])
+        columns = np.concatenate([rows, canonical[partition.halo]]).astype(np.int32)
         weights = partition.weights
         if weights is None:
             weights = np.ones(partition.n_edges, np.float32)
-        edges = weights, columns[partition.indices], partition.indptr
+        edges = ArrayCsr(partition.indptr, columns[partition.indices], weights)
+        del partition  # its local neighbours take as much memory
+        yield rows, edges
+
+
+def read_adjacency(stage: Stage, manifest: Manifest) -> csr_array[Any]:
+    """The complete adjacency in canonical order.
+
+    Row v has the in-neighbours of node v as columns; weights are those of
+    `canonical_rows`. Memory is proportional to the number of edges.
+    """
+    from scipy import sparse
+
+    n, index, parts = int(manifest.facts["n_nodes"]), [], []
+    for rows, csr in canonical_rows(stage, manifest):
+        index.append(rows)
+        edges = csr.weights, csr.indices, csr.indptr
         parts.append(sparse.csr_array(edges, shape=(len(rows), n)))
-    return sparse.vstack(parts, format="csr")[np.argsort(canonical)]
+    return sparse.vstack(parts, format="csr")[np.argsort(np.concatenate(index))]

@@ -6,7 +6,7 @@ Tasks first find the halos, and with all of them the send lists.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,12 +17,13 @@ from numba import njit
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Ints, Ints32, offsets_of
+from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import Attempt, FileRecord
 from xnq_dist.core.tasks import Shared, Tasks
 from xnq_dist.graph import scratch
 from xnq_dist.graph.csr import FileCsr, shared_csr
 from xnq_dist.graph.halo import Partition, PartitionBook
-from xnq_dist.graph.layout import file_stem, partition_arrays
+from xnq_dist.graph.layout import file_stem
 
 __all__ = ["WrittenPartition", "write_partitions"]
 
@@ -42,19 +43,16 @@ def write_partitions(
     book: PartitionBook,
     tasks: Tasks,
     attempt: Attempt,
-    on_done: Callable[[int, int], object] = lambda done, total: None,
+    progress: Progress = silent,
 ) -> list[WrittenPartition]:
-    """Write the files of all partitions; `csr` as `csr.shared_csr`.
-
-    `on_done` is called with the number of those written, and of all.
-    """
+    """Write the files of all partitions; `csr` as `csr.shared_csr`."""
     folder = tasks.folder / "partitions"
     folder.mkdir()
     job = PartitionTasks(csr.folder, folder, len(csr.indptr) - 1, csr.weighted, attempt)
-    numbers = range(book.partitions)
+    numbers, done = range(book.partitions), partial(progress, "write partitions")
     with tasks.share(book, _of_book, PartitionBook) as shared:
         halos = tasks.map(partial(job.find, shared), numbers)
-        return tasks.map(partial(job.write, shared, halos), numbers, on_done)
+        return tasks.map(partial(job.write, shared, halos), numbers, done)
 
 
 def _of_book(book: PartitionBook) -> tuple[NDArray[Any], ...]:
@@ -127,8 +125,11 @@ class PartitionTasks:
             send_rows=(np.concatenate(read) - book.offsets[number]).astype(np.int32),
             send_offsets=offsets_of([len(some) for some in read]),
         )
-        stem, arrays = file_stem("adjacency", number), partition_arrays(partition)
-        record = self.attempt.write_arrays(stem, **arrays)
+        named = vars(partition).items()
+        arrays = {
+            name: each for name, each in named if name != "number" and each is not None
+        }
+        record = self.attempt.write_arrays(file_stem("adjacency", number), **arrays)
         sent = np.diff(partition.send_offsets)
         return WrittenPartition(record, counts(partition), sent)
 

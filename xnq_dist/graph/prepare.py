@@ -219,8 +219,7 @@ def _write(
 
     Returns the files, and the facts of the stage that are known here.
     """
-    on_done = partial(progress, "write partitions")
-    edges = write_partitions(graph.csr, book, tasks, attempt, on_done)
+    edges = write_partitions(graph.csr, book, tasks, attempt, progress)
     files = [each.record for each in edges]
     write = partial(_write_nodes, attempt, rows.ids, book, features)
     files += map_threads(write, range(len(edges)), 2)

@@ -25,7 +25,7 @@ import numpy as np
 from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.store import Manifest, Stage
 from xnq_dist.graph import layout
-from xnq_dist.graph.csr import ArrayCsr, Csr, write_csr
+from xnq_dist.graph.csr import Csr, write_csr
 from xnq_dist.graph.moves import FIRST, numbered, propagate
 from xnq_dist.graph.sort import PairSorter
 from xnq_dist.groups.leiden import number_by_size, optimise
@@ -164,25 +164,17 @@ def _undirected(stage: Stage, graph: Manifest, folder: Path, memory: int) -> Lev
     n = int(graph.facts["n_nodes"])
     weighted = bool(graph.facts["weighted"])
     both = weighted or not graph.facts["symmetric"]
-    index = layout.node_index(stage, graph)
-    canonical = np.concatenate(index)
     loops = np.zeros(n)
     sorter = PairSorter(n, n, memory, folder, weighted)
-    for number, rows in enumerate(index):
-        partition = layout.load_partition(stage, graph, number)
-        columns = np.concatenate([rows, canonical[partition.halo]])
-        weights = partition.weights
-        if weights is None:
-            weights = np.ones(partition.n_edges, np.float32)
-        for part in ArrayCsr(partition.indptr, partition.indices, weights).chunks():
-            ends, others = rows[part.targets], columns[part.indices]
+    for rows, edges in layout.canonical_rows(stage, graph):
+        for part in edges.chunks():
+            ends, others = rows[part.targets], part.indices
             apart = ends != others
             loops[ends[~apart]] = part.weights[~apart]
             ends, others, values = ends[apart], others[apart], part.weights[apart]
             sorter.add(ends, others, values)
             if both:
                 sorter.add(others, ends, values)
-    del canonical
     csr = write_csr(sorter.chunks(), n, folder, weighted=both)
     # A loop counts twice, and every other edge in both directions.
     strength = loops * (4 if both else 2)
