@@ -18,7 +18,6 @@ from xnq_dist.core.settings import Settings
 from xnq_dist.core.stages import STAGES
 from xnq_dist.core.store import Manifest, RunDirectory
 from xnq_dist.graph.features import FeatureColumns
-from xnq_dist.graph.keys import ids_of
 from xnq_dist.graph.layout import file_stem, load_ids, node_index
 from xnq_dist.graph.tables import Table
 
@@ -75,13 +74,13 @@ def write_scores(
         stage.delete_folder()
         return
     inputs = STAGES[STAGE].made_from({"graph": graph}, tables, settings)
-    if run.reuse(STAGE, inputs) is not None:
+    if run.reuse(STAGE, inputs):
         return
     began = time.monotonic()
     if scores is None:
         ids, named = load_ids(run.stage("graph"), graph), settings.columns.node_id
-        rows = [ids_of(batch, named) for batch in table.batches([named])]
-        index = np.concatenate([ids.index_of(each) for each in rows])
+        rows = table.batches([named])
+        index = np.concatenate([ids.find(batch, named, "drop") for batch in rows])
         scores = read_scores(table, settings, index, progress)
     made = np.asarray(scores)
     attempt = stage.begin()
