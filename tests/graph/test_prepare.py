@@ -416,8 +416,6 @@ def test_a_named_column_that_is_not_there_is_refused(tmp_path, override, words):
 def test_settings_that_cannot_be_met_are_refused(tmp_path):
     with pytest.raises(SettingsError, match="partitions = 5 is more than"):
         run(tmp_path, node_table(4), edge_table(), partitions=5)
-    with pytest.raises(SettingsError, match="set it to null to use the graph alone"):
-        run(tmp_path, node_table(4), edge_table(), "columns.features=[]")
     with pytest.raises(SettingsError, match=r"scratch = '.*absent' cannot be written"):
         run(tmp_path, node_table(4), edge_table(), f"scratch={tmp_path}/absent")
 

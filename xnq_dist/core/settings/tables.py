@@ -67,12 +67,7 @@ class ColumnSettings(Section):
     """node id in the memberships table"""
 
     def faults(self) -> Iterator[str]:
-        """Columns that are named twice, or features without a name."""
-        if self.features == []:
-            yield (
-                "columns.features names no column: set it to null to use the graph "
-                "alone"
-            )
+        """Columns that are named twice."""
         pairs = (("src", "dst"), ("member", "community"), ("node_id", "label"))
         for first, second in pairs:
             if (name := getattr(self, first)) == getattr(self, second):

@@ -35,6 +35,10 @@ def check_headers(sources: Sources, settings: Settings) -> None:
     named = settings.columns
     given = choose_source(sources.memberships, settings) == "given"
     faults = []
+    if named.features == []:
+        faults.append(
+            "columns.features names no column: set it to null to use the graph alone"
+        )
     for what in ("nodes", "edges", *(["memberships"] if given else [])):
         try:
             table = sources.table(what, settings.input)
