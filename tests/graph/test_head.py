@@ -10,7 +10,7 @@ import pytest
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InputError
 from xnq_dist.graph import head
-from xnq_dist.graph.head import count_rows, count_tables, labelled_rows, reversed_share
+from xnq_dist.graph.head import count_rows, count_tables, reversed_share
 from xnq_dist.graph.tables import Sources, open_table
 
 
@@ -30,10 +30,11 @@ def test_a_small_csv_has_its_rows(tmp_path):
 
 def test_labels_are_counted_as_they_occur(tmp_path):
     def labelled(name):
-        table = open_table(tmp_path / name, "node table")
-        return labelled_rows(table, load_settings().columns)
+        sources = Sources(str(tmp_path / name), str(tmp_path / "edges.parquet"))
+        return count_tables(sources, load_settings()).labelled
 
     path = tmp_path / "nodes.parquet"
+    pq.write_table(pa.table({"src": [1], "dst": [2]}), tmp_path / "edges.parquet")
     table = pa.table({"node_id": range(6), "label": [1, None, 0, None, None, 1]})
     pq.write_table(table, path, row_group_size=2)
     assert labelled(path.name) == 3

@@ -62,10 +62,10 @@ def moved_slowly(matrix, strength, penalty, limit, label, due, turn):
 def test_passes_move_nodes_as_plain_python_does(monkeypatch, weighted, limit):
     """Random parts first, then nodes with neighbours that moved; in several chunks."""
     monkeypatch.setattr(csr, "CHUNK_EDGES", 50)
+    penalty = 1 / 1024
     for seed in range(4):
         level, matrix = random_level(seed, weighted)
         n = len(level.strength)
-        penalty = 1 / 1024
         due = np.random.default_rng(seed).integers(FIRST, size=n, dtype=np.uint8)
         before, total = np.arange(n, dtype=np.int32), 0
 

@@ -19,7 +19,6 @@ __all__ = [
     "count_features",
     "count_rows",
     "count_tables",
-    "labelled_rows",
     "reversed_share",
 ]
 
@@ -40,6 +39,7 @@ def count_tables(sources: Sources, settings: Settings) -> GraphSize:
     edges = sources.table("edges", settings.input)
     columns = chosen_columns(nodes, settings)
     n_nodes, n_edges = count_rows(nodes), count_rows(edges)
+    unlabelled = nodes.nulls(columns.label)
     most = likely = n_edges
     if not settings.input.directed:
         most = 2 * n_edges
@@ -52,7 +52,7 @@ def count_tables(sources: Sources, settings: Settings) -> GraphSize:
         most,
         count_features(nodes, columns),
         _class_count(nodes, settings),
-        labelled=labelled_rows(nodes, columns),
+        labelled=None if unlabelled is None else n_nodes - unlabelled,
         weighted=settings.input.duplicates == "sum" or edges.has(columns.weight),
         memberships=members,
         likely_edges=likely,
@@ -95,12 +95,6 @@ def _produced(table: Table, column: str) -> int:
     if "text" in kinds:
         return 1 + max(LEVELS, HASHED)
     return 1 + bool(table.nulls(column))
-
-
-def labelled_rows(table: Table, columns: ColumnSettings) -> int | None:
-    """Number of labelled nodes, from null counts in the footers; None without them."""
-    nulls = table.nulls(columns.label)
-    return None if nulls is None else table.n_rows - nulls
 
 
 def _class_count(table: Table, settings: Settings) -> int:

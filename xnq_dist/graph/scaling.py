@@ -53,15 +53,14 @@ KEPT_SIZE = 32.0
 KEPT_RANGE = 1 / 16
 """Minimum range of a list's column that is kept unchanged, except constants: below it,
 inputs in +-0.3 move a unit by less than a fifth of its bias."""
-KINDS = ("kept", "two values", "robust", "constant")
-KEPT, TWO_VALUES, ROBUST, CONSTANT = range(4)
+KEPT, TWO_VALUES, ROBUST, CONSTANT = "kept", "two values", "robust", "constant"
 
 
 @dataclass(frozen=True)
 class Scaling:
     """The map from raw feature columns to the reservoir's inputs; shape (F,) each."""
 
-    kinds: NDArray[np.int8]
+    kinds: NDArray[np.str_]
     """`KEPT`, `TWO_VALUES`, `ROBUST` or `CONSTANT`."""
     center: Floats
     spread: Floats
@@ -74,7 +73,7 @@ class Scaling:
     @classmethod
     def unchanged(cls, width: int) -> Scaling:
         """Columns as they are."""
-        kinds, ones = np.full(width, KEPT, np.int8), np.ones(width)
+        kinds, ones = np.full(width, KEPT), np.ones(width)
         return cls(kinds, np.zeros(width), ones, ones, np.inf * ones)
 
     def apply(self, matrix: Floats) -> Floats32:
@@ -88,8 +87,8 @@ class Scaling:
         """Schema ``feature_scaling``: one row per column, with these names."""
         return pa.table(
             {
-                "feature": pa.array(names, pa.string()),
-                "kind": pa.array([KINDS[kind] for kind in self.kinds], pa.string()),
+                "feature": names,
+                "kind": self.kinds,
                 "center": self.center,
                 "spread": self.spread,
                 "gain": self.gain,
@@ -138,7 +137,7 @@ def learn_scaling(sample: Floats, keeps: bool) -> Scaling:
     center[kept], spread[kept], gain[kept] = 0.0, 1.0, 1.0
     kinds = np.select([kept, constant, more], [KEPT, CONSTANT, ROBUST], TWO_VALUES)
     limit = np.select([kept, robust], [KEPT_SIZE, np.inf], 1.0)
-    return Scaling(kinds.astype(np.int8), center, spread, gain, limit)
+    return Scaling(kinds, center, spread, gain, limit)
 
 
 def _ordinary(sample: Floats, more: Bools) -> Bools:
