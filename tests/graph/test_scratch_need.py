@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conftest import small_settings, write_graph
+from xnq_dist.core.need import GraphSize
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import scratch
 from xnq_dist.graph.needs import graph_scratch
@@ -52,6 +53,6 @@ def test_planned_temporary_disk_is_what_is_written(
     run.create()
     facts = prepare(run, graph.sources, settings, 3).facts
     counts = facts["n_nodes"], facts["n_edges"], facts["n_features"]
-    planned = graph_scratch(*counts, sum(facts["halo"]), weighted)
+    planned = graph_scratch(GraphSize(*counts, weighted=weighted), sum(facts["halo"]))
     assert 0.95 <= planned / largest <= 1.05
     assert not list(folder.iterdir())

@@ -6,7 +6,7 @@ write to the scratch folder.
 
 from __future__ import annotations
 
-from xnq_dist.core.need import Need, RunSize
+from xnq_dist.core.need import GraphSize, Need, RunSize
 from xnq_dist.core.settings import Settings
 from xnq_dist.graph.partition import METIS_EDGE, metis_memory
 from xnq_dist.graph.sort import KEY
@@ -41,14 +41,13 @@ def needs(size: RunSize, settings: Settings) -> Need:
     # A score with gaps has two columns.
     scores = size.nodes * INDEX * 2 * len(settings.columns.scores)
     disk = node_disk + size.nodes * 12 + scores + size.edges * 4
-    counts = size.nodes, size.edges, size.features, halo_rows(size)
     step = max(sorting, _partitioning(size, settings))
     return Need(
         # Sorting and partitioning run one after the other; scores stay meanwhile.
         client=client_bytes(size, step + scores),
         disk=disk,
         kept=disk,
-        scratch=graph_scratch(*counts, size.weighted),
+        scratch=graph_scratch(size, halo_rows(size)),
     )
 
 
@@ -105,19 +104,17 @@ def sort_scratch(pairs: int, weighted: bool = False) -> int:
     return pairs * KEY * (2 if weighted else 1)
 
 
-def graph_scratch(
-    nodes: int, edges: int, features: int, halo: int, weighted: bool
-) -> int:
+def graph_scratch(size: GraphSize, halo: int) -> int:
     """Peak bytes of temporary files while a graph is read and partitioned.
 
     Runs stay until the adjacency is written from them. Later the adjacency with its row
     pointers, the features and the partitions' halos exist at the same time, until all
     partitions are written.
 
-    `edges` are directed, with added reverses; `halo`: rows of all partitions.
+    Edges are directed, with added reverses; `halo`: rows of all partitions.
     """
-    adjacency = edges * INDEX * (2 if weighted else 1)
-    features_disk = nodes * INDEX * (features + 1)
-    later = adjacency + features_disk + HALO * halo
-    sorting = sort_scratch(edges, weighted) + adjacency
-    return max(sorting, later) + HALO * (nodes + 1)
+    adjacency = size.edges * INDEX * (2 if size.weighted else 1)
+    features = size.nodes * INDEX * (size.features + 1)
+    later = adjacency + features + HALO * halo
+    sorting = sort_scratch(size.edges, size.weighted) + adjacency
+    return max(sorting, later) + HALO * (size.nodes + 1)

@@ -56,7 +56,7 @@ def write_partitions(
 
 
 def _of_book(book: PartitionBook) -> tuple[NDArray[Any], ...]:
-    return book.part, book.offsets, book.order, book.relabelled
+    return tuple(vars(book).values())
 
 
 @dataclass(frozen=True)
