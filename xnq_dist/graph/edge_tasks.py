@@ -138,7 +138,7 @@ class EdgeSort:
         """Sort the pairs of some rows of the table."""
         sorter = self.sorter(self.folder)
         found = pairs(share, ids(), self.columns, self.rules)
-        counts = add_edges(sorter, found, self.rules, self.weighted)
+        counts = add_edges(sorter, found, self.rules)
         return sorter.runs(), counts
 
     def merge(

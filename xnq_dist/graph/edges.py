@@ -49,9 +49,9 @@ class EdgeCounts:
         return EdgeCounts(*map(sum, both))
 
 
-Pairs = tuple[NDArray[np.integer], NDArray[np.integer], Floats | None]
+Pairs = tuple[NDArray[np.integer], NDArray[np.integer], Floats]
 """Sources, targets and weights of some rows of the edge table. Ends are canonical
-indices, -1 for a node that is not in the node table. Weights are None in a table
+indices, -1 for a node that is not in the node table. Weights are 1 in a table
 without."""
 PairsOf = Callable[[Table, NodeIds, ColumnSettings, InputSettings], Iterator[Pairs]]
 """Yields the pairs of all rows of a table in any order, with the bits and the errors of
@@ -68,8 +68,7 @@ def arrow_pairs(
     for batch in ahead(table.batches(names, rows)):
         find = partial(ids.find, batch, unknown=rules.unknown_nodes)
         source, target = map_threads(find, ends, 2)
-        weighted = columns.weight in names
-        yield source, target, weights_of(batch, columns) if weighted else None
+        yield source, target, weights_of(batch, columns)
 
 
 def columns_read(table: Table, columns: ColumnSettings) -> list[str]:
@@ -81,7 +80,7 @@ def columns_read(table: Table, columns: ColumnSettings) -> list[str]:
 
 
 def add_edges(
-    sorter: PairSorter, pairs: Iterable[Pairs], rules: InputSettings, weighted: bool
+    sorter: PairSorter, pairs: Iterable[Pairs], rules: InputSettings
 ) -> EdgeCounts:
     """Add the pairs that the rules keep to a sorter.
 
@@ -89,8 +88,6 @@ def add_edges(
     """
     counts = EdgeCounts()
     for source, target, weight in pairs:
-        if weighted and weight is None:
-            weight = np.ones(len(source))
         keep = (source >= 0) & (target >= 0)
         unknown = len(keep) - int(np.count_nonzero(keep))
         counts += EdgeCounts(
@@ -99,8 +96,7 @@ def add_edges(
             unknown_dropped=unknown,
         )
         if not keep.all():
-            source, target = source[keep], target[keep]
-            weight = None if weight is None else weight[keep]
+            source, target, weight = source[keep], target[keep], weight[keep]
         sorter.add(target, source, weight)
         if not rules.directed:
             sorter.add(source, target, weight, reverse=True)
@@ -108,7 +104,9 @@ def add_edges(
 
 
 def weights_of(batch: Batch, columns: ColumnSettings) -> Floats:
-    """The weights of a batch, shape (rows,), finite and not negative."""
+    """The weights of a batch, shape (rows,), finite and not negative; 1 without."""
+    if columns.weight not in batch.rows.schema.names:
+        return np.ones(batch.rows.num_rows)
     largest = np.finfo(np.float32).max
     rule = (
         "weights must be finite in float32 and not negative; set columns.weight to "

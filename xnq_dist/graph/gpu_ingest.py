@@ -136,7 +136,7 @@ class CudfPairs:
             return None
         source, target = (self.backend.to_host(end) for end in ends)
         if columns.weight not in frame.columns:
-            return source, target, None
+            return source, target, np.ones(len(source))
         weight = frame[columns.weight].astype("float64").values + 0.0
         if not bool(((weight >= 0) & (weight <= np.finfo(np.float32).max)).all()):
             return None

@@ -271,9 +271,7 @@ class TableReader:
             from xnq_dist.graph.profile.matching import MatchObserver
 
             pairs = columns_of(name, columns, table)
-            weighted = "columns.weight" in dict(pairs)
-            observer = MatchObserver(columns, ends, weighted, self._node_ids())
-            return {name: pairs}, observer
+            return {name: pairs}, MatchObserver(columns, ends, self._node_ids())
 
         return self._read(name, table, make)
 

@@ -125,18 +125,18 @@ class MatchObserver:
     """Looks the ids of edges or members up among the nodes, and checks weights."""
 
     def __init__(
-        self, columns: ColumnSettings, ends: list[str], weighted: bool, nodes: NodeIds
+        self, columns: ColumnSettings, ends: list[str], nodes: NodeIds
     ) -> None:
         self._named, self._ends = columns, ends
         self._nodes, self._matched = nodes, 0
         self._unknown: list[Any] | None = None
-        self._heaviest = 0.0 if weighted else None
+        self._heaviest = 0.0
 
     def add(self, batch: Batch) -> None:
         """Look at a batch."""
-        if self._heaviest is not None:
-            heaviest = float(weights_of(batch, self._named).max(initial=0.0))
-            self._heaviest = max(self._heaviest, heaviest)
+        if len(self._ends) == 2:  # edges, which may have weights
+            weights = weights_of(batch, self._named)
+            self._heaviest = float(weights.max(initial=self._heaviest))
         find = partial(self._nodes.find, batch, unknown="drop")
         index = np.stack(map_threads(find, self._ends, 2))
         known = (index >= 0).all(axis=0)
