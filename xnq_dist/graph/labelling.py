@@ -63,7 +63,7 @@ def label(
     for number, index in enumerate(node_index(of_graph, graph)):
         codes, roles = known.codes[index], known.roles[index]
         columns = {
-            "index": pa.array(index),
+            "index": index,
             "label": pa.array(codes, mask=codes < 0),
             "role": pa.array(ROLES).take(pa.array(roles, mask=roles < 0)),
         }

@@ -143,12 +143,10 @@ class NodeRows:
     """Ids, labels and roles of the rows read so far."""
 
     def __init__(self, settings: Settings, table: Table) -> None:
-        self._columns = columns = settings.columns
+        self._columns = settings.columns
         self._missing = settings.labels.missing
-        named = [columns.node_id, columns.label, columns.label_weight]
-        self._with_roles = table.has(columns.role)
-        named += [columns.role] if self._with_roles else []
-        self.names = [name for name in dict.fromkeys(named) if name is not None]
+        named = columns_of("labels", settings.columns, table)
+        self.names = list(dict.fromkeys(name for _, name in named))
         """The columns that are read."""
         self.seen: dict[Any, int] = {}
         """Provisional codes of the classes, in order of first occurrence."""
@@ -171,7 +169,7 @@ class NodeRows:
         self._ids.append(ids)
         labels = plain_labels(batch, columns.label, self._missing)
         roles = np.full(len(ids), -1, np.int8)
-        if self._with_roles:
+        if columns.role in self.names:
             roles = role_codes(batch, columns.role)
             used = pa.array(roles > -2)
             labels = pc.if_else(used, labels, pa.scalar(None, labels.type))

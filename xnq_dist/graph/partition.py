@@ -97,14 +97,15 @@ def divide(
         fits = metis_memory(n, int(csr.indptr[-1]), symmetric) <= memory
         name = "metis" if fits else "stream"
         log.info("partitioner: %s", name)
-    if name == "metis":
-        part = _metis(csr, partitions, symmetric)
-        hold_limits(csr, part, partitions)
-    elif name == "stream":
-        part = _stream(csr, partitions, max(memory, MIN_MEMORY))
-        hold_limits(csr, part, partitions)
-    else:
+    if name == "contiguous":
         part = _contiguous(csr, partitions)
+    else:
+        part = (
+            _metis(csr, partitions, symmetric)
+            if name == "metis"
+            else _stream(csr, partitions, max(memory, MIN_MEMORY))
+        )
+        hold_limits(csr, part, partitions)
     _fill_empty(part, partitions)
     return part, name
 

@@ -270,13 +270,13 @@ def _write_nodes(
     kind = pa.int64() if ids.type == "int64" else pa.string()
     with attempt.table_writer(file_stem("nodes", number), "graph_nodes") as writer:
         for first, last, matrix in blocks.read(number):
-            index = book.order[first:last].astype(np.int64)
+            index = pa.array(book.order[first:last].astype(np.int64))
             values = pa.FixedSizeListArray.from_arrays(
                 pa.array(matrix.reshape(-1)), matrix.shape[1]
             )
             table = {
-                "node_id": ids.values.take(pa.array(index)).cast(kind),
-                "index": pa.array(index),
+                "node_id": ids.values.take(index).cast(kind),
+                "index": index,
                 "features": values,
             }
             writer.write(pa.table(table))
@@ -292,10 +292,10 @@ def partitions_table(manifest: Manifest, itemsize: int, width: int) -> pa.Table:
     halo = np.asarray(facts["halo"], np.int64)
     return pa.table(
         {
-            "partition": pa.array(np.arange(len(halo), dtype=np.int32)),
-            "owned": pa.array(facts["owned"], pa.int64()),
-            "halo": pa.array(halo),
-            "edges": pa.array(facts["edges"], pa.int64()),
-            "bytes": pa.array(halo * itemsize * width),
+            "partition": np.arange(len(halo), dtype=np.int32),
+            "owned": facts["owned"],
+            "halo": halo,
+            "edges": facts["edges"],
+            "bytes": halo * itemsize * width,
         }
     )
