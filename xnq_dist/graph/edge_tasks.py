@@ -49,10 +49,9 @@ def visible(tasks: Tasks, table: Table) -> bool:
     """Whether every worker sees the table's files and the shared folder."""
     token = tasks.folder / "token"
     token.touch()
-    due = _sizes(table, token)
-    return all(
-        due == found for found in tasks.everywhere(partial(_sizes, table, token))
-    )
+    look = partial(_sizes, table, token)
+    due = look()
+    return all(found == due for found in tasks.everywhere(look))
 
 
 def _sizes(table: Table, token: Path) -> list[int | None]:
@@ -182,5 +181,4 @@ def _joined(parts: Sequence[Path], n: int, folder: Path, weighted: bool) -> File
         shutil.rmtree(part)
     csr = written_csr(n, folder, weighted)
     scratch.append(folder / "indptr", csr.indptr)
-    shared_csr(folder, n, weighted)  # refuses what was lost or cut
-    return csr
+    return shared_csr(folder, n, weighted)  # refuses what was lost or cut

@@ -29,7 +29,6 @@ from xnq_dist.graph.values import (
     NULL_WORDS,
     of_one_type,
     one_form,
-    one_type,
     show,
 )
 
@@ -175,7 +174,12 @@ class NodeRows:
             labels = pc.if_else(used, labels, pa.scalar(None, labels.type))
         self._roles.append(roles)
         if labels.null_count < len(labels):
-            self._type = one_type(labels, self._type, columns.label, batch.file)
+            if self._type not in (None, labels.type):
+                raise InputError(
+                    f"column {columns.label!r} holds {labels.type} in {batch.file} but "
+                    f"{self._type} in an earlier file: write both as the same type"
+                )
+            self._type = labels.type
         encoded, seen = labels.dictionary_encode(), self.seen
         codes = encoded.indices.fill_null(-1).to_numpy().astype(np.int64)
         values = encoded.dictionary.to_pylist()

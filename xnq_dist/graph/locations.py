@@ -123,12 +123,8 @@ def state_of(filesystem: Any, file: str) -> list[Any] | None:
         return [found.st_size, *times, found.st_dev, found.st_ino]
     info = filesystem.get_file_info(file)
     with filesystem.open_input_stream(file, compression=None) as stream:
-        described = stream.metadata() or {}
-    tags = {_plain(key).lower(): _plain(value) for key, value in described.items()}
+        described = stream.metadata()
+    tags = {key.lower(): value.decode() for key, value in described.items()}
     if info.mtime_ns is None or "etag" not in tags:
         return None
     return [info.size, info.mtime_ns, tags["etag"]]
-
-
-def _plain(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)

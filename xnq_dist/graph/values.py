@@ -6,15 +6,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from xnq_dist.core.errors import InputError
-
 __all__ = [
     "NULL_WORDS",
     "divided",
     "is_text",
     "of_one_type",
     "one_form",
-    "one_type",
     "plain_values",
     "quoted",
     "show",
@@ -51,18 +48,6 @@ def of_one_type(ids: list[pa.Array]) -> pa.ChunkedArray:
     if len({each.type for each in ids}) > 1:
         ids = [each.cast(pa.string()) for each in ids]
     return pa.chunked_array(ids, None if ids else pa.int64())
-
-
-def one_type(
-    found: pa.Array, before: pa.DataType | None, column: str, file: str
-) -> pa.DataType:
-    """The type of a column's values; raise if earlier files have values of another."""
-    if before not in (None, found.type):
-        raise InputError(
-            f"column {column!r} holds {found.type} in {file} but {before} in an "
-            "earlier file: write both as the same type"
-        )
-    return found.type
 
 
 def plain_values(array: pa.Array) -> pa.Array:
