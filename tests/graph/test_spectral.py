@@ -115,6 +115,16 @@ def test_one_weight_that_differs_from_its_reverse_is_seen():
     assert not is_symmetric(csr)
 
 
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+def test_symmetry_is_found_over_many_chunks(weighted, monkeypatch):
+    """Sums of 64-bit hashes run over, in one chunk and over all."""
+    monkeypatch.setattr(spectral, "HASH_CHUNK", 40)
+    for seed in range(5):
+        matrix = random_matrix(80, 0.1, seed)
+        assert is_symmetric(csr_of(matrix + matrix.T, weighted))
+        assert not is_symmetric(csr_of(matrix, weighted))
+
+
 def test_a_slow_matrix_has_a_lower_bound_of_its_radius_and_a_warning(
     monkeypatch, caplog
 ):
