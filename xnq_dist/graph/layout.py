@@ -162,9 +162,12 @@ def read_adjacency(stage: Stage, manifest: Manifest) -> csr_array[Any]:
     """
     from scipy import sparse
 
-    n, index, parts = int(manifest.facts["n_nodes"]), [], []
+    n = int(manifest.facts["n_nodes"])
+    index, parts = [], []
     for rows, csr in canonical_rows(stage, manifest):
         index.append(rows)
         edges = csr.weights, csr.indices, csr.indptr
         parts.append(sparse.csr_array(edges, shape=(len(rows), n)))
-    return sparse.vstack(parts, format="csr")[np.argsort(np.concatenate(index))]
+    order = np.argsort(np.concatenate(index))
+    whole: csr_array[Any] = sparse.vstack(parts, format="csr")[order]
+    return whole

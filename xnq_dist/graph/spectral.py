@@ -212,7 +212,8 @@ def is_symmetric(csr: Csr) -> bool:
 
     def sum_of(rows: CsrRows) -> int:
         u, v = rows.indices.astype(np.uint64), rows.targets.astype(np.uint64)
-        hashes: Any = mix.py_func(np.minimum(u, v) << np.uint64(32) | np.maximum(u, v))
+        low: Any = np.minimum(u, v)
+        hashes: Any = mix.py_func(low << np.uint64(32) | np.maximum(u, v))
         if len(rows.weights):
             hashes = mix.py_func(hashes + rows.weights.view(np.uint32))
         return int(hashes[u < v].sum()) - int(hashes[u > v].sum())
