@@ -27,7 +27,7 @@ from xnq_dist.graph.locations import state_of
 from xnq_dist.graph.profile.headers import PLACE, columns_of, feature_columns
 from xnq_dist.graph.tables import Batch, Table
 
-__all__ = ["Aspects", "Observer", "node_aspects", "read_table"]
+__all__ = ["Aspects", "Digests", "Observer", "node_aspects", "read_table"]
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
-from typing import Any
 
 import pyarrow as pa
 
@@ -18,6 +16,7 @@ from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.stages import STAGES
 from xnq_dist.core.store import FileRecord, Manifest, RunDirectory, fingerprint
+from xnq_dist.graph.contents import Digests
 from xnq_dist.graph.labels import ROLES, Labels, read_labels
 from xnq_dist.graph.layout import LABEL_WEIGHTS, file_stem, load_ids, node_index
 from xnq_dist.graph.tables import Table
@@ -33,7 +32,7 @@ def label(
     run: RunDirectory,
     graph: Manifest,
     table: Table,
-    tables: Mapping[str, Mapping[str, Any]],
+    tables: Digests,
     settings: Settings,
     progress: Progress = silent,
     known: Labels | None = None,

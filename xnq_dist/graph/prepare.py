@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -22,6 +22,7 @@ from xnq_dist.core.stages import STAGES
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, RunDirectory, fingerprint
 from xnq_dist.core.tasks import Tasks, in_process
 from xnq_dist.core.threads import map_threads
+from xnq_dist.graph.contents import Digests
 from xnq_dist.graph.csr import FileCsr
 from xnq_dist.graph.distances import effective_diameter
 from xnq_dist.graph.edge_tasks import read_edges, visible
@@ -62,7 +63,7 @@ def prepare(
     settings: Settings,
     partitions: int,
     progress: Progress = silent,
-    contents: Mapping[str, Mapping[str, Any]] | None = None,
+    contents: Digests | None = None,
     workers: Callable[[], AbstractContextManager[Tasks | None]] = nullcontext,
 ) -> Manifest:
     """Read, check, partition and write a graph; keep it if nothing changed.

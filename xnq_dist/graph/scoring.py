@@ -7,8 +7,6 @@ is one file for each partition, with rows in the order of its node table.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -17,6 +15,7 @@ from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.stages import STAGES
 from xnq_dist.core.store import Manifest, RunDirectory
+from xnq_dist.graph.contents import Digests
 from xnq_dist.graph.features import FeatureColumns
 from xnq_dist.graph.layout import file_stem, load_ids, node_index
 from xnq_dist.graph.tables import Table
@@ -58,7 +57,7 @@ def write_scores(
     run: RunDirectory,
     graph: Manifest,
     table: Table,
-    tables: Mapping[str, Mapping[str, Any]],
+    tables: Digests,
     settings: Settings,
     progress: Progress = silent,
     scores: Floats32 | None = None,

@@ -26,6 +26,8 @@ _BYTES_A_PAIR = {False: 64, True: 128}
 """Buffer, sort, selection and unpacking together, without and with weights."""
 KEY = 8
 """Bytes of a key, and of a weight, in a sorted run."""
+Conflict = Callable[[int, int], XnqError]
+"""Makes the error of a pair (major, minor) that has different weights."""
 
 
 @dataclass(frozen=True)
@@ -179,13 +181,13 @@ class PairSorter:
         runs: Sequence[SortedRun],
         first: int,
         last: int,
-        conflict: Callable[[int, int], XnqError] | None = None,
+        conflict: Conflict | None = None,
     ) -> PairChunk:
         """The pairs of the majors first to last - 1, also from runs of other sorters.
 
-        Of duplicate pairs one is kept; `conflict` makes the error for (major, minor)
-        when they have different weights. Without it the weights are added up (sorted,
-        so that the order of rows does not matter).
+        Of duplicate pairs one is kept; `conflict` makes the error when they have
+        different weights. Without it the weights are added up (sorted, so that the
+        order of rows does not matter).
         """
         bounds, parts = np.array([first, last]) << self._bits + 1, []
         for run in runs:
@@ -203,7 +205,7 @@ class PairSorter:
         self,
         keys: Ints,
         weights: Floats,
-        conflict: Callable[[int, int], XnqError] | None,
+        conflict: Conflict | None,
     ) -> tuple[Ints, Floats]:
         """Each pair once; arguments are as of `merge`."""
         pairs = keys >> 1
