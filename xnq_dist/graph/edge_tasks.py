@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from xnq_dist.core.errors import InputError
+from xnq_dist.core.errors import InputError, StageError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import ColumnSettings, InputSettings, Settings
 from xnq_dist.core.tasks import Shared, Tasks
@@ -79,7 +79,8 @@ def read_edges(
         unknown nodes (unless dropped), weights that are null, negative or not finite,
         or dropped duplicates of different weight; the first in the order of the table.
     StageError
-        When a file of a task is missing or has another size.
+        When the number of edges after the sort is not the expected one, and when a file
+        of a task is missing or has another size.
     """
     columns, rules = settings.columns, settings.input
     pairs = edge_pairs(settings, ids) if tasks.here else arrow_pairs
@@ -117,7 +118,13 @@ def read_edges(
     repeated = weighted and counts.duplicates_dropped > 0
     weighted = table.has(columns.weight) or repeated
     folders = [folder for folder, _ in merged]
-    return _joined(folders, len(ids), tasks.folder / "csr", weighted), counts
+    csr = _joined(folders, len(ids), tasks.folder / "csr", weighted)
+    if counts.edges() != int(csr.indptr[-1]):
+        raise StageError(
+            f"{counts.edges()} edges went into the sort and {int(csr.indptr[-1])} came "
+            "out: internal error, please report it"
+        )
+    return csr, counts
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,11 @@ class EdgeCounts:
         both = zip(astuple(self), astuple(other), strict=True)
         return EdgeCounts(*map(sum, both))
 
+    def edges(self) -> int:
+        """Expected number of edges of the graph."""
+        lost = self.duplicates_dropped + self.unknown_dropped
+        return self.edges_read - lost + self.reversed_added
+
 
 Pairs = tuple[NDArray[np.integer], NDArray[np.integer], Floats]
 """Sources, targets and weights of some rows of the edge table. Ends are canonical
