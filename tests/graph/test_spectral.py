@@ -8,7 +8,7 @@ from scipy.sparse.linalg import ArpackNoConvergence
 
 from tests.graph.graphs import csr_of, edges, random_matrix
 from xnq_dist.core.errors import InputError
-from xnq_dist.graph import spectral
+from xnq_dist.graph import csr, spectral
 from xnq_dist.graph.spectral import adjacency_radius, is_symmetric
 
 
@@ -118,7 +118,7 @@ def test_one_weight_that_differs_from_its_reverse_is_seen():
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 def test_symmetry_is_found_over_many_chunks(weighted, monkeypatch):
     """Sums of 64-bit hashes run over, in one chunk and over all."""
-    monkeypatch.setattr(spectral, "HASH_CHUNK", 40)
+    monkeypatch.setattr(csr, "CHUNK_EDGES", 40)
     for seed in range(5):
         matrix = random_matrix(80, 0.1, seed)
         assert is_symmetric(csr_of(matrix + matrix.T, weighted))

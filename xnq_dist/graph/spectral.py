@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
 from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.random_bits import mix
 from xnq_dist.core.simd import prefetch
-from xnq_dist.graph.csr import Csr, CsrRows
+from xnq_dist.graph.csr import Csr
 
 __all__ = ["adjacency_radius", "is_symmetric"]
 
@@ -40,8 +40,6 @@ CHECK_EVERY = 8
 NEAR, EXACT = 1e-5, 1e-11
 """The residual may be as large as `NEAR` where the gap to the next eigenvalue bounds
 the error by `EXACT`, both relative to the eigenvalue."""
-HASH_CHUNK = 1 << 18
-"""Edges of a chunk that is hashed, so that it stays in cache."""
 DENSE = 64
 """Up to this many rows all eigenvalues are computed."""
 
@@ -209,16 +207,36 @@ def is_symmetric(csr: Csr) -> bool:
     Each edge u < v adds a 64-bit hash of (u, v, weight), its reverse subtracts it. If
     the sum is zero, the graph is symmetric except with probability 2^-64.
     """
+    total = np.uint64(0)
+    for rows in csr.chunks():
+        bits = rows.weights.view(np.uint32)
+        # A kernel returns a Python integer, which it takes for a signed one.
+        total = np.uint64(symmetry_sum(*rows.edges, bits, total))
+    return bool(total == 0)
 
-    def sum_of(rows: CsrRows) -> int:
-        u, v = rows.indices.astype(np.uint64), rows.targets.astype(np.uint64)
-        low: Any = np.minimum(u, v)
-        hashes: Any = mix.py_func(low << np.uint64(32) | np.maximum(u, v))
-        if len(rows.weights):
-            hashes = mix.py_func(hashes + rows.weights.view(np.uint32))
-        return int(hashes[u < v].sum()) - int(hashes[u > v].sum())
 
-    return sum(csr.map(sum_of, HASH_CHUNK)) % 2**64 == 0
+@njit(cache=True, nogil=True)
+def symmetry_sum(
+    first: int,
+    indptr: Ints,
+    indices: Ints32,
+    bits: NDArray[np.uint32],
+    total: np.uint64,
+) -> np.uint64:
+    """Sum of hashes of edges above the diagonal minus those below, modulo 2^64."""
+    weighted = bits.shape[0] > 0
+    for row in range(indptr.shape[0] - 1):
+        v = np.int64(first + row)
+        for edge in range(indptr[row], indptr[row + 1]):
+            u = np.int64(indices[edge])
+            x = mix(np.uint64(min(u, v)) << np.uint64(32) | np.uint64(max(u, v)))
+            if weighted:
+                x = mix(x + np.uint64(bits[edge]))
+            if u < v:
+                total += x
+            elif u > v:
+                total -= x
+    return total
 
 
 @njit(cache=True, nogil=True)
