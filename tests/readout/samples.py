@@ -48,7 +48,7 @@ def biased_logits(
 
 def fit_smooth(x, y, n_classes, C, weights=1.0) -> LinearModel:
     """Fit all rows with half a label of each class at their mean."""
-    rows = Rows.of(x, y, np.zeros(len(y), np.int32), n_classes, weights, smooth=True)
+    rows = Rows(x, y, np.zeros(len(y), np.int32), n_classes, weights, smooth=True)
     return fit_jobs([FitJob(rows, (), C)])[0]
 
 
@@ -65,7 +65,7 @@ def fit_readout_arrays(
     index = np.arange(len(labels)) if index is None else index
     names = list(range(n_classes))
     folds = plan_folds(labels, roles, names, settings.folds, seed)
-    rows = Rows.of(x, labels, folds, n_classes)
+    rows = Rows(x, labels, folds, n_classes)
     saved, facts = fit_rows(x, index, labels, roles, folds, names, settings)
     models, logits = held_out_logits(rows, settings)
     return SimpleNamespace(

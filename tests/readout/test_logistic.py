@@ -86,7 +86,7 @@ def test_optimum_is_scikit_learns(classes, rows, width, signal, C):
 @pytest.mark.parametrize("C", [1.0, 100.0])
 def test_fits_that_others_build_on_end_near_the_optimum(classes, C):
     x, y = states(400, 120, classes)
-    tight = Rows.of(x, y, np.zeros(400, np.int32), classes)
+    tight = Rows(x, y, np.zeros(400, np.int32), classes)
     rows = tight, replace(tight, tolerance=CONVERGED)
     near = [fit_jobs([FitJob(each, (), C)])[0] for each in rows]
     assert all(model.converged for model in near)
@@ -122,7 +122,7 @@ def test_wide_embeddings_are_scaled_by_variances(monkeypatch):
     monkeypatch.setattr(objective, "WIDEST", 8)
     x, y = states(500, 20, 2)
     folds = np.zeros(500, np.int32)
-    assert Rows.of(x, y, folds, 2).moments.products.shape == (20,)
+    assert Rows(x, y, folds, 2).moments.products.shape == (20,)
     assert_optimum(fit(x, y, 2, 1.0), x, y, 1.0)
     assert fit(x, y, 2, 1000.0).converged
 
@@ -165,7 +165,7 @@ def test_one_class_alone_has_a_finite_model_when_smooth():
     # Half a label of each class, and forty of the second, at about the mean.
     np.testing.assert_allclose(posterior.mean(axis=0)[[0, 2]], 0.5 / 41.5, rtol=0.05)
     folds = np.r_[np.zeros(39, np.int32), np.int32(1)]
-    rows = Rows.of(x, np.ones(40, np.int32), folds, 2, smooth=True)
+    rows = Rows(x, np.ones(40, np.int32), folds, 2, smooth=True)
     empty = fit_jobs([FitJob(rows, (0, 1), 1.0)])[0]
     assert empty.converged
     assert not empty.coef.any()
@@ -175,7 +175,7 @@ def test_one_class_alone_has_a_finite_model_when_smooth():
 def test_penalties_of_columns_are_those_of_scaled_columns():
     x, y = states(300, 10, 3)
     scale = np.geomspace(0.1, 10, 10)
-    rows = Rows.of(x, y, np.zeros(300, np.int32), 3)
+    rows = Rows(x, y, np.zeros(300, np.int32), 3)
     (raw,) = fit_jobs([FitJob(replace(rows, penalty=scale**2), (), 2.0)])
     scaled = fit(x / scale, y, 3, 2.0)
     np.testing.assert_allclose(raw.coef, scaled.coef / scale, atol=1e-4)
@@ -185,7 +185,7 @@ def test_penalties_of_columns_are_those_of_scaled_columns():
 def test_folds_are_fits_of_the_other_rows(classes, monkeypatch):
     x, y = states(900, 15, classes)
     folds = (np.arange(900) % 4 - 1).astype(np.int32)
-    rows = Rows.of(x, y, folds, classes)
+    rows = Rows(x, y, folds, classes)
     # With few labels the last fold may have no rows.
     hidden = [(0,), (1,), (2,), (0, 2), (), (3,)]
     with monkeypatch.context() as patch:
@@ -208,7 +208,7 @@ def test_fits_have_the_same_bits_alone_and_together(classes, monkeypatch):
     x, y = states(500, 40, classes, signal=1.0)
     folds = (np.arange(500) % 5).astype(np.int32)
     weights = np.random.default_rng(0).random(500)
-    rows = Rows.of(x, y, folds, classes, weights)
+    rows = Rows(x, y, folds, classes, weights)
     jobs = [FitJob(rows, (fold,), C) for C in (0.1, 1000.0) for fold in range(5)]
     together = fit_jobs(jobs, 3)
     for job, one in zip(jobs, together, strict=True):
@@ -221,7 +221,7 @@ def test_a_warm_start_changes_only_the_path():
     x, y = states(300, 100, 4)
     start = fit(x, y, 4, 0.1)
     kept = start.coef.copy()
-    rows = Rows.of(x, y, np.zeros(300, np.int32), 4)
+    rows = Rows(x, y, np.zeros(300, np.int32), 4)
     cold, warm = (
         fit_jobs([FitJob(rows, (), 0.3, model)])[0] for model in (None, start)
     )

@@ -26,7 +26,7 @@ def test_climb_goes_on_over_one_rise_and_stops_after_two():
 def test_fits_of_a_search_start_from_the_nearest_fit(monkeypatch):
     losses, seen = [9.0, 8.0, 7.0, 5.0, 6.0], []
     labels, folds = np.ones(2, np.int32), np.arange(2, dtype=np.int32)
-    rows = Rows.of(np.zeros((2, 1)), labels, folds, 2)
+    rows = Rows(np.zeros((2, 1)), labels, folds, 2)
 
     def fit_jobs(jobs, threads):
         seen.append([(job.hidden, job.C, job.start) for job in jobs])

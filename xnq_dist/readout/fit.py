@@ -62,7 +62,7 @@ def fit_rows(
     A class without calibration nodes is an `InputError`.
     """
     n_classes = len(classes)
-    rows = Rows.of(x, labels, folds, n_classes)
+    rows = Rows(x, labels, folds, n_classes)
     models, logits = held_out_logits(rows, settings, threads)
     warn_of_unconverged(models)
     calibrating = np.ones(len(labels), bool)

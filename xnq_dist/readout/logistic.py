@@ -39,7 +39,7 @@ from xnq_dist.core.errors import InputError
 from xnq_dist.core.products import product
 from xnq_dist.core.threads import map_threads
 from xnq_dist.readout.lbfgs import CONVERGED, Evaluation, minimise
-from xnq_dist.readout.objective import Problem, Rows
+from xnq_dist.readout.objective import Problem, Rows, Sums
 
 __all__ = [
     "GRID",
@@ -145,7 +145,7 @@ def fit(
             f"{np.flatnonzero(counts).tolist()}: label at least one node of each class"
         )
     folds = np.zeros(len(y), np.int32)
-    rows = Rows.of(x, y, folds, n_classes, weights)
+    rows = Rows(x, y, folds, n_classes, weights)
     return fit_jobs([FitJob(rows, (), C)])[0]
 
 
@@ -183,7 +183,7 @@ class _Scale:
         return cls(factor, dtrtri(factor, lower=1)[0])
 
 
-def _search(job: FitJob, scale: _Scale) -> Generator[Problem, Floats, LinearModel]:
+def _search(job: FitJob, scale: _Scale) -> Generator[Problem, Sums, LinearModel]:
     """One fit in scaled coordinates of centred rows.
 
     Yields points, is sent their `Rows.sums`, and returns the model.
@@ -194,11 +194,10 @@ def _search(job: FitJob, scale: _Scale) -> Generator[Problem, Floats, LinearMode
     count = count or 1.0
     middle, root, ridge = mean, 0.5, rows.penalty / (job.C * count)
     rounds = ROUNDS + len(mean) // COLUMNS_A_ROUND
-    coef, intercept = np.zeros((outputs, len(mean))), np.zeros(outputs)
+    at = Problem(job.hidden, np.zeros((outputs, len(mean))), np.zeros(outputs))
     if job.start is not None:
-        coef, intercept = job.start.coef, job.start.intercept
-        if outputs == 1:
-            coef, intercept = coef[1:] - coef[:1], intercept[1:] - intercept[:1]
+        ends = job.start.coef[-outputs:], job.start.intercept[-outputs:]
+        at = Problem(job.hidden, *ends)
 
     def problem_of(point: Floats) -> Problem:
         values = point.reshape(outputs, -1)
@@ -207,13 +206,10 @@ def _search(job: FitJob, scale: _Scale) -> Generator[Problem, Floats, LinearMode
 
     def evaluate(point: Floats) -> Evaluation:
         problem = problem_of(point)
-        sums = yield problem
-        loss, intercepts = sums[0], sums[-outputs:]
-        slopes = sums[1:-outputs].reshape(problem.coef.shape)
+        loss, slopes, intercepts = yield problem
         if rows.smooth:
-            logits = problem.intercept + problem.coef @ mean
-            if outputs == 1:
-                logits = np.concatenate([[0.0], logits])
+            logits = np.zeros(rows.n_classes)
+            logits[-outputs:] = problem.intercept + problem.coef @ mean
             # Of a few values, SciPy's log_softmax takes a tenth of a fit.
             logs = logits - np.logaddexp.reduce(logits)
             loss = loss - HALF * logs.sum()
@@ -231,22 +227,21 @@ def _search(job: FitJob, scale: _Scale) -> Generator[Problem, Floats, LinearMode
     for refreshed in range(REFRESHES + 1):
         if refreshed:
             # Rescale the coordinates by the Hessian at the point.
-            moments = rows.moments_of(1, Problem(job.hidden, coef, intercept))
+            moments = rows.moments_of(1, at)
             weight, middle = moments.without(())
             root = max(float(np.sqrt(weight / count)), 1e-6)
             scale = _Scale.of(moments.covariance() * (weight / count), ridge)
-        shift = (intercept + coef @ middle) * root
-        start = np.column_stack([coef @ scale.factor, shift]).ravel()
+        shift = (at.intercept + at.coef @ middle) * root
+        start = np.column_stack([at.coef @ scale.factor, shift]).ravel()
         found = yield from minimise(start, evaluate, rows.tolerance, rounds)
-        ended = problem_of(found.point)
-        coef, intercept = ended.coef, ended.intercept
+        at = problem_of(found.point)
         if found.gain <= rows.tolerance or found.rounds < rounds:
             converged = found.gain <= max(CONVERGED, rows.tolerance)
             break
-    if outputs == 1:
-        coef = np.concatenate([np.zeros_like(coef), coef])
-        intercept = np.concatenate([np.zeros(1), intercept])
-    return LinearModel(coef, intercept, job.C, converged)
+    # With two classes, the logit of the first is 0.
+    fixed = rows.n_classes - outputs
+    coef = np.pad(at.coef, [(fixed, 0), (0, 0)])
+    return LinearModel(coef, np.pad(at.intercept, (fixed, 0)), job.C, converged)
 
 
 def stacked(models: Sequence[LinearModel]) -> tuple[Floats, Floats]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -26,7 +26,7 @@ from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.core.products import multiply, pack
 from xnq_dist.readout.lbfgs import TOLERANCE
 
-__all__ = ["Moments", "Problem", "Rows"]
+__all__ = ["Moments", "Problem", "Rows", "Sums"]
 
 VALUES = 1 << 16
 """Values of a block of rows."""
@@ -80,10 +80,11 @@ class Problem:
     """Shape (k,)."""
 
 
-NO_ROWS = Moments(np.zeros(0), np.zeros((0, 0)), np.zeros(0))
+Sums = tuple[float, Floats, Floats]
+"""A problem's log-loss, and its derivatives by the coefficients and the intercepts."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Rows:
     """Labelled rows, and options of their fits."""
 
@@ -104,22 +105,11 @@ class Rows:
     """Factor of each column's penalty: 1, or its variance for scaled columns."""
     tolerance: float = TOLERANCE
     """Expected relative decrease of the objective at which a fit stops."""
-    moments: Moments = NO_ROWS
-    """Moments of all rows with a fold."""
+    moments: Moments = field(init=False)
+    """Moments of all rows with a fold, which all fits share."""
 
-    @classmethod
-    def of(
-        cls,
-        x: NDArray[Any],
-        labels: Ints32,
-        folds: Ints32,
-        n_classes: int,
-        weights: Floats | float = 1.0,
-        smooth: bool = False,
-    ) -> Rows:
-        """Construct the rows with their moments, which all fits share."""
-        rows = cls(x, labels, folds, n_classes, weights, smooth)
-        return replace(rows, moments=rows.moments_of(int(folds.max(initial=0)) + 1))
+    def __post_init__(self) -> None:
+        self.moments = self.moments_of(int(self.folds.max(initial=0)) + 1)
 
     @cached_property
     def used(self) -> Floats:
@@ -159,12 +149,8 @@ class Rows:
                 products += (rows * rows).sum(axis=0) if wide else rows.T @ rows
         return Moments(counts, totals, products)
 
-    def sums(self, problems: Sequence[Problem]) -> Floats:
-        """Log-losses of several problems of the same shape, and their gradients.
-
-        Each row is for one problem: the loss, its derivatives by the coefficients and
-        by the intercepts, shape (p, 1 + k d + k).
-        """
+    def sums(self, problems: Sequence[Problem]) -> list[Sums]:
+        """Log-losses of several problems of the same shape, and their gradients."""
         coef = np.stack([each.coef for each in problems])
         intercept = np.stack([each.intercept for each in problems])
         count, classes, width = coef.shape
@@ -189,9 +175,9 @@ class Rows:
             excess = logits.reshape(len(rows), *panels.shape[::2]).swapaxes(0, 1)
             multiply(rows.T, np.ascontiguousarray(excess), part)
             slopes += part
-        by_coef = slopes[:, :columns].T.reshape(count, -1)
-        gradient = by_coef, totals.reshape(count, classes)
-        return np.concatenate([losses[:, None], *gradient], axis=1)
+        by_coef = np.ascontiguousarray(slopes[:, :columns].T).reshape(coef.shape)
+        by_intercept = totals.reshape(count, classes)
+        return list(zip(losses, by_coef, by_intercept, strict=True))
 
 
 def _curvature(logits: Floats) -> Floats:

@@ -90,7 +90,7 @@ def out_of_fold_log_loss(
     x: NDArray[Any], labels: Ints32, folds: Ints32, n_classes: int, threads: int = 1
 ) -> tuple[float, float]:
     """Lowest mean out-of-fold log-loss of `COSTS`, and its standard error."""
-    rows = [Rows.of(x, labels, folds, n_classes)] * (int(folds.max()) + 1)
+    rows = [Rows(x, labels, folds, n_classes)] * (int(folds.max()) + 1)
     _, logits = cross_fit(rows, COSTS, climb, threads)
     losses = row_losses(logits, labels)
     return float(losses.mean()), float(losses.std(ddof=1) / np.sqrt(len(losses)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -95,14 +95,15 @@ def block_rows(
 ) -> Rows:
     """One block of the labelled rows, penalised as if its total variance were 1."""
     fields = x[:, columns], labels, folds, n_classes, weights
-    rows = Rows.of(*fields, smooth=True)
+    rows = Rows(*fields, smooth=True, tolerance=STACKED)
     # The variance is that of all rows, regardless of classes.
     total = _trace(rows.moments.covariance())
     # If all columns are constant, the total is only rounding error of the squares.
     size = _trace(rows.moments.products)
     size /= max(1.0, float(rows.moments.counts.sum()))
-    penalty = total if total > 2 * ROUNDING * size else 1.0
-    return replace(rows, penalty=penalty, tolerance=STACKED)
+    if total > 2 * ROUNDING * size:
+        rows.penalty = total
+    return rows
 
 
 def _trace(values: Floats) -> float:

@@ -340,8 +340,7 @@ def standardised(rows: SecondRows, fold: int, columns: slice = slice(None)) -> R
         spread = z[used].std(axis=0, dtype=np.float64)
     spread[spread < 1e-9] = 1.0  # constant columns
     fields = z, rows.labels, rows.folds, rows.classes, rows.weights
-    smooth = Rows.of(*fields, smooth=True)
-    return replace(smooth, penalty=spread**2, tolerance=STACKED)
+    return Rows(*fields, smooth=True, penalty=spread**2, tolerance=STACKED)
 
 
 def pooled(scores: Iterable[Floats], weights: Floats) -> Floats:
