@@ -255,8 +255,7 @@ def kept_case(
     )
     held = None
     if "held" in arrays:
-        index = arrays["held_index"]
-        held = Held(index, shown.labels[index], arrays["held"].astype(np.float64))
+        held = Held(arrays["held_index"], arrays["held"].astype(np.float64))
     rows, own = (arrays[name].astype(np.float64) for name in ("posteriors", "own"))
     task = work.task()
     return Case.of(task.labels, shown, rows, own, task.classes, held)

@@ -190,7 +190,7 @@ def learn_from(job: BatchJob) -> tuple[FileRecord, dict[str, Any]]:
     """Learn the variances of `auto`; return their file and the fact ``labels``."""
     nodes, reference = job.loaded().nodes, job.loaded().reference
     run, settings = RunDirectory(job.run), job.settings
-    held, groups = load_held_posteriors(run, nodes.labels), load_groups(run)
+    held, groups = load_held_posteriors(run), load_groups(run)
 
     def reached_from(rows: Ints) -> list[Floats]:
         width = settings.readout.folds + 1

@@ -74,6 +74,12 @@ class NodeTable:
             None if neighbours is None else neighbours[rows],
         )
 
+    @property
+    def class_codes(self) -> list[int]:
+        """Codes of the K classes taken against the rest: of two, the second alone."""
+        count = self.posteriors.shape[1]
+        return [1] if count == 2 else list(range(count))
+
     @cached_property
     def unlabelled(self) -> Bools:
         """Nodes without a label, shape (N,); cached, one byte a node."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from xnq_dist.core.arrays import Floats32, Ints32
+from xnq_dist.core.arrays import Floats32
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.store import FileRecord, RunDirectory
 from xnq_dist.graph import layout
@@ -130,7 +130,7 @@ def load_learnt(run: RunDirectory, record: FileRecord) -> Learnt:
     return Learnt.from_arrays(load_groups(run).stacked, arrays)
 
 
-def load_held_posteriors(run: RunDirectory, labels: Ints32) -> Held | None:
+def load_held_posteriors(run: RunDirectory) -> Held | None:
     """Load posteriors of labelled nodes, by models fitted without their group's labels.
 
     The stage ``readout`` of xnq+ has them as ``held-*``: arrays ``index`` (canonical,
@@ -140,7 +140,7 @@ def load_held_posteriors(run: RunDirectory, labels: Ints32) -> Held | None:
     if not records:
         return None
     arrays = run.stage("readout").read_arrays(records[0])
-    return Held(arrays["index"], labels[arrays["index"]], arrays["posterior"])
+    return Held(arrays["index"], arrays["posterior"])
 
 
 def vectors(column: pa.ChunkedArray, width: int) -> Floats32:

@@ -24,7 +24,6 @@ from xnq_dist.quantify.default.estimator_fit import (
     Learnt,
     left_open,
 )
-from xnq_dist.quantify.default.node_sums import class_codes
 from xnq_dist.quantify.interface import (
     Communities,
     Labelled,
@@ -88,7 +87,7 @@ class Strata:
         the number of unlabelled nodes; `parts` are those of `Auto`. The contribution is
         that to the variance.
         """
-        codes = list(class_codes(nodes.posteriors.shape[1]))
+        codes = nodes.class_codes
         free = nodes.unlabelled
         f = normalised(nodes.posteriors[free], reference.prior)
         cell = _cells(communities, len(free))[free]

@@ -14,7 +14,9 @@ import pyarrow as pa
 from scipy.special import erfc, ndtri
 
 from xnq_dist.core.arrays import offsets_of
-from xnq_dist.quantify.default.auto import Auto, scenario_sums
+from xnq_dist.quantify.default.auto import Auto
+from xnq_dist.quantify.default.node_sums import node_sums
+from xnq_dist.quantify.default.scenarios import Tilt
 from xnq_dist.quantify.interface import Communities, combine
 from xnq_dist.steps.finished import Finished
 
@@ -61,14 +63,15 @@ def contrast(location: str, first: str, second: str) -> pa.Table:
     sizes = [*map(len, sets), sum(map(len, sets))]
     # The third is both together: covariances follow from its variance.
     batch = Communities(offsets_of(sizes), members)
-    auto, tilt = Auto(level, learnt, run.parts), learnt.tilt
+    auto, plain = Auto(level, learnt, run.parts), Tilt.none(len(nodes.classes))
+    tilt = learnt.tilt or plain
     z = float(ndtri((1 + level) / 2))
     ends, pvalues = [], []
-    for each in (tilt,) if tilt is None or tilt.alone else (None, tilt):
+    for each in (tilt,) if tilt.alone else (plain, tilt):
         scenario = auto.in_scenario(each, batch, nodes, reference)
         made = combine(batch, nodes, scenario, run.settings.labelled)
-        sums = scenario_sums(batch, nodes, reference.prior, learnt, each)
-        shift = (sums[1] - sums[0].weight) * sums[2] ** 2
+        sums = node_sums(batch, nodes, reference.prior, learnt, each)
+        shift = (sums.variance - sums.weight) * each.inflation**2
         about = run.view.about[places]
         twice = (shift[2] - shift[0] - shift[1]) / (about[0] * about[1])
         sd = np.sqrt(np.maximum((made.sd[:2] ** 2).sum(axis=0) - twice, 0.0))

@@ -130,7 +130,7 @@ def test_groups_without_labels_are_less_certain():
     assert (learnt.without > 5 * learnt.within).all()
     assert learnt.variances[:5].min() > learnt.variances[5:].max()
     # Errors of complete held-out groups replace the bound.
-    apart = Held(reference.rows, reference.labels, reference.posteriors)
+    apart = Held(reference.rows, reference.posteriors)
     held = Learnt.of(nodes, reference, groups, held=apart)
     # Of some of the nodes as well: every other one.
     some = Held(*(values[::2] for values in vars(apart).values()))

@@ -142,9 +142,8 @@ def test_kernels_agree_with_the_definition(n_classes):
     some = [0, 1, 15, 29]  # communities, of which the last has no labels
     few = make_communities(*(np.arange(s * SIZE, (s + 1) * SIZE) for s in some))
     tilts = np.linspace(0.5, 1.5, n_classes)
-    for tilt in (None, tilts):
-        pooled = pooled_members(batch, nodes, reference, weights, tilt)
-        factors = 1.0 if tilt is None else tilt
+    for factors in (1.0, tilts):
+        pooled = pooled_members(batch, nodes, reference, weights, factors)
         expected = slow(few, nodes, reference, weights, factors)
         around_0 = slice(len(SPREADS))
         of_some = evidence[some[:-1]]

@@ -33,7 +33,7 @@ from xnq_dist.core.arrays import Floats
 from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.default.drawn import DrawnByClass
 from xnq_dist.quantify.default.estimator_fit import Learnt
-from xnq_dist.quantify.default.node_sums import NodeSums, node_sums
+from xnq_dist.quantify.default.node_sums import node_sums
 from xnq_dist.quantify.default.pooling import pooled_members
 from xnq_dist.quantify.default.scenarios import Tilt
 from xnq_dist.quantify.interface import (
@@ -48,7 +48,6 @@ __all__ = [
     "Auto",
     "interval_of_counts",
     "make",
-    "scenario_sums",
 ]
 
 WIDER = 1.5
@@ -74,7 +73,7 @@ class Auto(Quantifier):
         self, batch: Communities, nodes: NodeTable, reference: Reference
     ) -> Estimates:
         """Prevalence among the unlabelled members of every community."""
-        tilt = self._learnt(nodes, reference).tilt
+        tilt = None if self.learnt is None else self.learnt.tilt
         if tilt is None or tilt.alone:
             return self.in_scenario(tilt, batch, nodes, reference)
         plain, tilted = (
@@ -90,20 +89,21 @@ class Auto(Quantifier):
         reference: Reference,
     ) -> Estimates:
         """`estimate` in the scenario `tilt`; None: labels are a random sample."""
-        learnt = self._learnt(nodes, reference)
-        sums, variance, inflation = scenario_sums(
-            batch, nodes, reference.prior, learnt, tilt
-        )
-        mean, unseen = sums.mean, None
+        learnt = self.learnt
+        if learnt is None:
+            one_group = np.zeros(len(nodes.labels), np.int32)
+            learnt = Learnt.of(nodes, reference, one_group)
+        tilt = tilt or Tilt.none(len(reference.prior))
+        sums = node_sums(batch, nodes, reference.prior, learnt, tilt)
+        mean, variance, unseen = sums.mean, sums.variance, None
         if self.parts is not None:
-            factors = None if tilt is None else tilt.factors
-            pooled = pooled_members(batch, nodes, reference, self.parts, factors)
+            pooled = pooled_members(batch, nodes, reference, self.parts, tilt.factors)
             moved = pooled.variance + (variance - sums.weight)
             wider = (moved > WIDER**2 * variance).any(axis=1)
             unseen = wider & (pooled.known == 0)
             mean, variance = pooled.mean, moved
         number = np.maximum(sums.count, 1)[:, None].astype(np.float64)
-        sd = np.broadcast_to(inflation * np.sqrt(variance) / number, mean.shape)
+        sd = np.broadcast_to(tilt.inflation * np.sqrt(variance) / number, mean.shape)
         lower, upper = interval_of_counts(mean, sd, number, self.level)
         return Estimates(
             mean,
@@ -113,36 +113,6 @@ class Auto(Quantifier):
             sd=np.where(np.isnan(mean), np.nan, sd),
             unseen=unseen,
         )
-
-    def _learnt(self, nodes: NodeTable, reference: Reference) -> Learnt:
-        if self.learnt is not None:
-            return self.learnt
-        one_group = np.zeros(len(nodes.labels), np.int32)
-        return Learnt.of(nodes, reference, one_group)
-
-
-def scenario_sums(
-    batch: Communities,
-    nodes: NodeTable,
-    prior: Floats,
-    learnt: Learnt,
-    tilt: Tilt | None,
-) -> tuple[NodeSums, Floats, float]:
-    """Sums over members, their variance, shape (S, K), and a factor on standard errors.
-
-    Without a tilt posteriors are unchanged. The prior replaces a row of zeros.
-    """
-    shared, inflation, factors = learnt.shared, 1.0, np.ones(len(prior))
-    if tilt is not None:
-        shared = np.zeros_like(shared) if tilt.known else shared + tilt.shift
-        inflation, factors = tilt.inflation, tilt.factors
-    groups = learnt.groups, learnt.variances, learnt.labelled
-    sums = node_sums(batch, nodes, prior, *groups, learnt.least, factors)
-    shifts = sums.spread - 2 * sums.weight * sums.calibrated
-    shifts += sums.weight**2 * (learnt.variances * learnt.labelled**2).sum(axis=0)
-    # Rounding may make this sum of squares negative.
-    shifts = np.maximum(shifts, 0.0) + sums.weight**2 * shared
-    return sums, sums.weight + shifts, inflation
 
 
 def _mixed(parts: tuple[Estimates, Estimates], share: float, level: float) -> Estimates:

@@ -22,7 +22,6 @@ from scipy.special import expit
 from xnq_dist.core.arrays import Floats, Floats32
 from xnq_dist.quantify.checks.share_ends import beta_ends
 from xnq_dist.quantify.classic.sld import Sld, guarded_prior
-from xnq_dist.quantify.default.node_sums import class_codes
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
@@ -68,11 +67,10 @@ class DrawnByClass(Quantifier):
         sld = Sld() if _skilled(reference) else Sld(TOLERANCE, pseudo=PSEUDO)
         estimates = sld.estimate(batch, nodes, reference)
         ends = np.empty((2, *estimates.prevalence.shape))
-        codes = class_codes(nodes.posteriors.shape[1])
-        for code in codes:
+        for code in nodes.class_codes:
             share = estimates.prevalence[:, code]
             ends[:, :, code] = self._ends(batch, nodes, reference, share, code)
-        if codes == (1,):
+        if nodes.class_codes == [1]:
             ends[:, :, 0] = 1 - ends[::-1, :, 1]
         return replace(
             estimates,

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
-from xnq_dist.quantify.default.node_sums import class_codes
 from xnq_dist.quantify.default.scenarios import Tilt
 from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.selection.scored_rows import normalised
@@ -50,8 +49,6 @@ class Held:
 
     rows: Ints
     """Canonical index, shape (h,)."""
-    labels: Ints32
-    """Class codes, shape (h,)."""
     posteriors: NDArray[np.floating]
     """Shape (h, C)."""
 
@@ -130,10 +127,10 @@ class Learnt:
         if held is None:
             prior = reference.prior / reference.prior.sum()
             flat = np.broadcast_to(prior, (len(labels), len(prior)))
-            held = Held(rows, labels, flat)
+            held = Held(rows, flat)
         held_groups = numbered[0, held.rows]
         compared = np.bincount(held_groups)[held_groups] >= MIN_LABELS
-        codes = class_codes(nodes.posteriors.shape[1])
+        codes = nodes.class_codes
         within, without = np.empty(len(codes)), np.empty(len(codes))
         shared, information = np.empty(len(codes)), np.empty((ends[-1], len(codes)))
         labelled = np.empty_like(information)
@@ -142,7 +139,7 @@ class Learnt:
             within[k] = _between(f, is_class, every[0], least, each)
             unlabelled_group = _between(
                 held.posteriors[compared, code].astype(np.float64),
-                held.labels[compared] == code,
+                nodes.labels[held.rows[compared]] == code,
                 held_groups[compared],
                 least,
                 np.ones(np.count_nonzero(compared)),

@@ -13,9 +13,11 @@ import numpy as np
 from numba import njit
 
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
+from xnq_dist.quantify.default.estimator_fit import Learnt
+from xnq_dist.quantify.default.scenarios import Tilt
 from xnq_dist.quantify.interface import Communities, NodeTable
 
-__all__ = ["NodeSums", "class_codes", "node_sums"]
+__all__ = ["NodeSums", "node_sums"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,58 +30,45 @@ class NodeSums:
     """Mean posterior, shape (S, C); NaN without an unlabelled member."""
     weight: Floats
     """Sum of w, the variance of independent nodes, shape (S, K)."""
-    spread: Floats
-    """Sum over groups of (sum of w)^2 times the group's variance, shape (S, K)."""
-    calibrated: Floats
-    """Sum over groups of sum of w times variance times the group's share of the
-    labelled nodes' weight, shape (S, K)."""
-
-
-def class_codes(n_classes: int) -> tuple[int, ...]:
-    """Codes of the K classes taken against the rest: the second of two, else all."""
-    return (1,) if n_classes == 2 else tuple(range(n_classes))
+    variance: Floats
+    """Variance of the sum of posteriors, with the shifts that nodes share, (S, K)."""
 
 
 def node_sums(
-    batch: Communities,
-    nodes: NodeTable,
-    prior: Floats,
-    groups: Ints32,
-    variances: Floats,
-    labelled: Floats,
-    least: float,
-    tilts: Floats,
+    batch: Communities, nodes: NodeTable, prior: Floats, learnt: Learnt, tilt: Tilt
 ) -> NodeSums:
-    """Add up the unlabelled members of every community.
+    """Add up the unlabelled members of every community in a scenario.
 
-    Groups, shape (L, N) for L partitions, have no code in common; `variances`
-    and `labelled` (each group's share of the labelled nodes' weight) are (G, K). The
-    prior replaces a row of zeros; posteriors are multiplied by `tilts`, (C,), and
-    normalised, and in w they are clipped to `least` from 0 and 1.
+    The prior replaces a row of zeros; posteriors are tilted, and in w they are clipped.
     """
-    prior = prior * tilts
-    n_classes = nodes.posteriors.shape[1]
-    size, width = len(batch), len(class_codes(n_classes))
-    count = np.zeros(size, np.int64)
-    mean, totals = np.zeros((size, n_classes)), np.zeros((3, size, width))
+    prior, n_classes = prior * tilt.factors, len(prior)
+    count = np.zeros(len(batch), np.int64)
+    mean = np.zeros((len(batch), n_classes))
+    totals = np.zeros((3, len(batch), len(learnt.shared)))
     _add_members(
         batch.offsets,
         batch.members,
         nodes.unlabelled,
         nodes.posteriors,
         prior / prior.sum(),
-        tilts,
-        groups,
-        variances,
-        variances * labelled,
-        least,
+        tilt.factors,
+        learnt.groups,
+        learnt.variances,
+        learnt.variances * learnt.labelled,
+        learnt.least,
         *(count, mean, totals),
     )
     mean[count == 0] = np.nan
     mean /= np.maximum(count, 1)[:, None]
     if n_classes == 2:
         mean[:, 0] = 1 - mean[:, 1]
-    return NodeSums(count, mean, *totals)
+    weight, spread, calibrated = totals
+    shifts = spread - 2 * weight * calibrated
+    shifts += weight**2 * (learnt.variances * learnt.labelled**2).sum(axis=0)
+    shared = tilt.shift if tilt.known else learnt.shared + tilt.shift
+    # Rounding may make this sum of squares negative.
+    shifts = np.maximum(shifts, 0.0) + weight**2 * shared
+    return NodeSums(count, mean, weight, weight + shifts)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -98,7 +87,11 @@ def _add_members(
     mean: Floats,
     totals: Floats,
 ) -> None:
-    """Fill in the fields of `NodeSums`; members are added one after the other."""
+    """Add members one after the other; fill in the last three arguments.
+
+    `totals` become, for each community and class, the sum of w, and the sums over
+    groups of (sum of w)^2 times `variances` and of the sum of w times `products`.
+    """
     n_classes, width = posteriors.shape[1], variances.shape[1]
     size, levels = offsets.shape[0] - 1, groups.shape[0]
     weight, spread, calibrated = totals
@@ -121,7 +114,7 @@ def _add_members(
                     found[groups_found] = g
                     groups_found += 1
             for k in range(width):
-                # Of two classes, the second is added up: `class_codes`.
+                # Of two classes, the second is added up.
                 y = n_classes - width + k
                 f = tilts[y] * posteriors[v, y] / total if total > 0.0 else prior[y]
                 mean[s, y] += f

@@ -160,7 +160,7 @@ def pooled_members(
     nodes: NodeTable,
     reference: Reference,
     weights: Floats,
-    tilts: Floats | None = None,
+    tilts: Floats | float = 1.0,
 ) -> Pooled:
     """Estimate the unlabelled members of every community by the mixture.
 
@@ -179,7 +179,6 @@ def pooled_members(
     """
     offsets, known = _known_members(batch, nodes, reference)
     n_classes = nodes.posteriors.shape[1]
-    tilts = np.ones(n_classes) if tilts is None else tilts
     mean, variance = np.zeros((2, len(batch), n_classes))
     with np.errstate(divide="ignore"):
         logs = np.log(weights)
@@ -189,7 +188,7 @@ def pooled_members(
     _predict(
         *(offsets, known, middles, logs),
         *(batch.offsets, batch.members, nodes.unlabelled, nodes.posteriors),
-        *(reference.prior, tilts, mean, variance),
+        *(reference.prior, np.full(n_classes, tilts), mean, variance),
     )
     number = np.diff(offsets_of(nodes.unlabelled[batch.members])[batch.offsets])
     mean[number == 0] = np.nan

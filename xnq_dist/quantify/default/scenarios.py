@@ -15,7 +15,6 @@ import numpy as np
 from xnq_dist.core.arrays import Floats
 from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.settings import LabelSettings
-from xnq_dist.quantify.default.node_sums import class_codes
 from xnq_dist.quantify.interface import NodeTable
 from xnq_dist.selection.tilt import logit_variance, solve_bias, tilted_mean
 from xnq_dist.selection.verdict import Selection
@@ -57,6 +56,11 @@ class Tilt:
     known: bool = False
     """Whether class shares of all nodes are known, so that they share no shift."""
 
+    @classmethod
+    def none(cls, n_classes: int) -> Tilt:
+        """Labels are a random sample: posteriors are unchanged."""
+        return cls(np.ones(n_classes), 0.0, True, np.zeros(1), 1.0)
+
 
 def check_prior(prior: dict[str, float] | None, classes: tuple[str, ...]) -> None:
     """Raise a `SettingsError` unless `labels.prior` names the classes of the labels."""
@@ -77,7 +81,6 @@ def tilt_of(
     `InputError`.
     """
     free = np.flatnonzero(nodes.unlabelled)
-    codes = list(class_codes(len(nodes.classes)))
     prior = prior / prior.sum()
     if not len(free) or labels.drawn not in ("unknown", "by_class"):
         return None
@@ -87,7 +90,9 @@ def tilt_of(
         pairs = list(zip(nodes.classes, counts, strict=True))
         shares = shares_left(labels.prior, pairs, len(nodes.labels))
         bias = solve_bias(nodes.posteriors, free, shares, prior)
-        return Tilt(np.exp(-bias), 1.0, True, np.zeros(len(codes)), 1.0, known=True)
+        return Tilt(
+            np.exp(-bias), 1.0, True, np.zeros(len(nodes.class_codes)), 1.0, known=True
+        )
     if selection is None:
         return None
     contested = selection.by_place and labels.drawn == "unknown"
@@ -101,7 +106,7 @@ def tilt_of(
     share = 1.0 if alone else selection.probability
     if contested:
         share = CONTESTED if selection.by_class else 0.0
-    return Tilt(factors, share, alone, shift[codes], INFLATION)
+    return Tilt(factors, share, alone, shift[nodes.class_codes], INFLATION)
 
 
 def shares_left(
