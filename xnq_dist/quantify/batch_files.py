@@ -67,12 +67,12 @@ def write_tables(
     found: Counter[str] = Counter()
     with job.attempt.table_writer("prevalence", "prevalence") as writer:
         for batch, record in estimated:
-            arrays = job.stage.read_arrays(record)
+            arrays = job.attempt.read_arrays(record)
             arrays["suppressed"] = too_small(arrays, job.settings)
             names = memberships.names.slice(batch.first, len(arrays["n_nodes"]))
             rows = prevalence_rows(arrays, names, classes, method, job.settings)
             writer.write(rows)
-            job.stage.delete(record.name)
+            job.attempt.delete(record.name)
             found["n_communities"] += len(names)
             found["n_memberships"] += int(arrays["n_nodes"].sum())
             found["not_converged"] += int((~arrays["converged"]).sum())

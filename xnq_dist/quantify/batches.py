@@ -6,7 +6,7 @@ The tasks are functions that read and write files; this module does not import D
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.method_records import METHODS
 from xnq_dist.core.settings import Settings
-from xnq_dist.core.store import Attempt, FileRecord, RunDirectory, Stage
+from xnq_dist.core.store import Attempt, FileRecord, RunDirectory
 from xnq_dist.quantify.bootstrap import Bootstrap
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.pooling import label_evidence
@@ -42,7 +42,6 @@ from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.reservoir.propagation import load_values
 
 __all__ = [
-    "STAGE",
     "BatchJob",
     "CommunityBatch",
     "estimate_batch",
@@ -51,8 +50,6 @@ __all__ = [
     "forget_nodes",
     "learn_from",
 ]
-
-STAGE = "quantify"
 
 
 @dataclass(frozen=True)
@@ -79,8 +76,7 @@ class Loaded:
 class BatchJob:
     """Arguments that all batches of a run share, small enough to send with each."""
 
-    run: str = field(repr=False)
-    """Location of the run directory."""
+    run: RunDirectory
     attempt: Attempt
     settings: Settings
     sums: tuple[tuple[FileRecord, ...], ...] = ()
@@ -91,14 +87,9 @@ class BatchJob:
     parts: Floats | None = None
     """Weights of the parts of the intercepts' prior; None: `auto` does not pool."""
 
-    @property
-    def stage(self) -> Stage:
-        """The stage ``quantify``."""
-        return RunDirectory(self.run).stage(STAGE)
-
     def members(self, batch: CommunityBatch) -> Communities:
         """A batch's communities."""
-        arrays = self.stage.read_arrays(batch.members)
+        arrays = self.attempt.read_arrays(batch.members)
         return Communities(arrays["offsets"], arrays["members"])
 
     def loaded(self) -> Loaded:
@@ -110,14 +101,14 @@ class BatchJob:
             return _LOADED[self.attempt.id]
 
     def _load(self) -> Loaded:
-        run, settings = RunDirectory(self.run), self.settings
+        run, settings = self.run, self.settings
         nodes, reference = load_node_table(run)
         if settings.quantifier != "auto":
             # Classic quantifiers compare members with labelled nodes.
             nodes = with_own_folds(run, nodes)
             for files in self.sums:
                 of_graph = run.stage("graph"), run.complete("graph")
-                sums = load_values(self.stage, files, *of_graph).astype(np.float64)
+                sums = load_values(self.attempt, files, *of_graph).astype(np.float64)
                 nodes = replace(nodes, neighbours=sums)
                 reference = replace(reference, neighbours=sums[reference.rows])
         quantifier = make_quantifier(settings.quantifier, settings)
@@ -130,7 +121,7 @@ class BatchJob:
         if record is None:
             return make_quantifier(settings.quantifier, settings)
         learnt = self.loaded().reference.learnt(
-            self.attempt.id, lambda: load_learnt(RunDirectory(self.run), record)
+            self.attempt.id, lambda: load_learnt(self.run, record)
         )
         return Auto(settings.intervals.level, learnt, self.parts)
 
@@ -189,12 +180,12 @@ def estimate_graph(job: BatchJob) -> dict[str, Prevalence]:
 def learn_from(job: BatchJob) -> tuple[FileRecord, dict[str, Any]]:
     """Learn the variances of `auto`; return their file and the fact ``labels``."""
     nodes, reference = job.loaded().nodes, job.loaded().reference
-    run, settings = RunDirectory(job.run), job.settings
+    run, settings = job.run, job.settings
     held, groups = load_held_posteriors(run), load_groups(run)
 
     def reached_from(rows: Ints) -> list[Floats]:
         width = settings.readout.folds + 1
-        return read_reached(run, job.stage, job.sums, rows, width)
+        return read_reached(run, job.attempt, job.sums, rows, width)
 
     compared = with_own_folds(run, nodes) if studies_choice(settings) else nodes
     inputs = nodes, compared, reference, groups, held

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -20,11 +20,11 @@ from xnq_dist.readout.rows import OWN
 from xnq_dist.selection.tilt import tilted
 
 __all__ = [
-    "NeighbourValues",
     "load_groups",
     "load_held_posteriors",
     "load_learnt",
     "load_node_table",
+    "neighbour_values",
     "vectors",
     "with_own_folds",
 ]
@@ -35,19 +35,15 @@ MIN_LEFT = 1e-3
 nodes is not exact."""
 
 
-@dataclass(frozen=True)
-class NeighbourValues:
-    """Posteriors and votes to be summed over neighbours; computed on a worker."""
+def neighbour_values(run: RunDirectory, number: int) -> Floats32:
+    """Posteriors and votes of a partition, to be summed over neighbours.
 
-    run: str = field(repr=False)
-
-    def __call__(self, number: int) -> Floats32:
-        """Return one partition's values, rows in local order, shape (n_owned, 2 C)."""
-        run = RunDirectory(self.run)
-        record = run.complete("posteriors").named("part-")[number]
-        table = run.stage("posteriors").read_table(record, "posteriors", ["posterior"])
-        width = len(run.complete("labels").facts["classes"])
-        return with_votes(vectors(table["posterior"], width))
+    Rows are in local order, shape (n_owned, 2 C).
+    """
+    record = run.complete("posteriors").named("part-")[number]
+    table = run.stage("posteriors").read_table(record, "posteriors", ["posterior"])
+    width = len(run.complete("labels").facts["classes"])
+    return with_votes(vectors(table["posterior"], width))
 
 
 def load_node_table(run: RunDirectory) -> tuple[NodeTable, Reference]:

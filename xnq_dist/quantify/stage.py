@@ -40,7 +40,6 @@ from xnq_dist.graph.profile.inputs import answer_digests
 from xnq_dist.graph.tables import Sources
 from xnq_dist.quantify.batch_files import write_batches, write_tables
 from xnq_dist.quantify.batches import (
-    STAGE,
     BatchJob,
     CommunityBatch,
     estimate_batch,
@@ -55,11 +54,11 @@ from xnq_dist.quantify.default.pooling import SPREADS, fit_weights
 from xnq_dist.quantify.default.scenarios import check_prior
 from xnq_dist.quantify.default.surroundings import (
     WALKS,
-    LabelledByFold,
+    labelled_by_fold,
     studies_choice,
 )
 from xnq_dist.quantify.interface import Quantifier
-from xnq_dist.quantify.loading import NeighbourValues
+from xnq_dist.quantify.loading import neighbour_values
 from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.reservoir.propagation import only_sums, propagate
 from xnq_dist.reservoir.sums import Start
@@ -71,6 +70,8 @@ if TYPE_CHECKING:
 __all__ = ["quantify"]
 
 log = logging.getLogger(__name__)
+
+STAGE = "quantify"
 
 T = TypeVar("T")
 
@@ -141,7 +142,7 @@ def quantify(
         return reused
     attempt = run.stage(STAGE).begin()
     quantifier = make_quantifier(settings.quantifier, settings)
-    job = BatchJob(run.location, attempt, settings)
+    job = BatchJob(run, attempt, settings)
     job, learnt = _learn(job, quantifier, run, graph, client)
     nodes = layout.load_ids(run.stage("graph"), graph)
     detected: TableWriter | None = None
@@ -199,10 +200,11 @@ def _learn(
     settings, auto = job.settings, quantifier.name == "auto"
     start: Start | None = None
     if QUANTIFIERS[quantifier.name].neighbours:
-        start, rounds = NeighbourValues(run.location), 1
+        start, rounds = partial(neighbour_values, run), 1
     elif auto and studies_choice(settings):
         folds = settings.readout.folds
-        start, rounds = LabelledByFold(run.location, folds, settings.seed), WALKS
+        start = partial(labelled_by_fold, run, folds, settings.seed)
+        rounds = WALKS
     if start is not None:
         turns = range(1, rounds + 1)
         files = propagate(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "WALKS",
-    "LabelledByFold",
+    "labelled_by_fold",
     "learn",
     "learn_in_process",
     "read_reached",
@@ -38,26 +37,18 @@ WALKS = 2
 """Steps from a node within which labels are counted."""
 
 
-@dataclass(frozen=True)
-class LabelledByFold:
-    """Indicators of labelled nodes by fold, and a column of ones that counts walks.
+def labelled_by_fold(run: RunDirectory, folds: int, seed: int, number: int) -> Floats32:
+    """Indicators of a partition's labelled nodes by fold, and ones that count walks.
 
-    Their sums are over distinct neighbours: an edge counts 1, whatever its weight.
+    Their sums are over distinct neighbours: an edge counts 1, whatever its weight. The
+    shape is (n_owned, K + 1).
     """
-
-    run: str = field(repr=False)
-    folds: int
-    seed: int
-
-    def __call__(self, number: int) -> Floats32:
-        """Return one partition's indicators, shape (n_owned, K + 1)."""
-        run = RunDirectory(self.run)
-        record = run.complete("labels").named("labels-")[number]
-        columns = ["index", "label"]
-        rows = run.stage("labels").read_table(record, "node_labels", columns)
-        index = rows["index"].to_numpy()
-        known = rows["label"].is_valid().to_numpy()
-        return _indicators(known, node_folds(index, self.folds, self.seed), self.folds)
+    record = run.complete("labels").named("labels-")[number]
+    columns = ["index", "label"]
+    rows = run.stage("labels").read_table(record, "node_labels", columns)
+    index = rows["index"].to_numpy()
+    known = rows["label"].is_valid().to_numpy()
+    return _indicators(known, node_folds(index, folds, seed), folds)
 
 
 def _indicators(known: Bools, folds: Ints32, count: int) -> Floats32:
