@@ -192,21 +192,13 @@ class Quantifier(ABC):
     gives_intervals = False
     """Whether the estimates have intervals."""
 
-    @property
-    def trusts_posteriors(self) -> bool:
-        """Whether posteriors are assumed to be calibrated in every community.
+    trusts_posteriors = False
+    """Whether posteriors are assumed to be calibrated in every community: intervals
+    then do not shift them to other class proportions."""
 
-        Intervals then do not shift them to other class proportions.
-        """
-        return False
-
-    @property
-    def adjusts_posteriors(self) -> bool:
-        """Whether estimates are adjusted by the posteriors of labelled nodes.
-
-        Intervals then do not recalibrate the posteriors.
-        """
-        return False
+    adjusts_posteriors = False
+    """Whether estimates are adjusted by the posteriors of labelled nodes: intervals
+    then do not recalibrate the posteriors."""
 
     @abstractmethod
     def estimate(

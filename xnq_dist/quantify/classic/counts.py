@@ -29,24 +29,15 @@ from xnq_dist.quantify.interface import (
     Reference,
 )
 
-__all__ = ["Counts", "make", "predicted", "with_votes"]
+__all__ = ["AdjustedCounts", "Counts", "make", "predicted", "with_votes"]
 
 
 @dataclass(frozen=True)
 class Counts(Quantifier):
-    """The quantifiers ``cc``, ``pcc``, ``acc`` and ``pacc``."""
+    """The quantifiers ``cc`` and ``pcc``."""
 
     name: str
-
-    @property
-    def trusts_posteriors(self) -> bool:
-        """Whether counts are not adjusted."""
-        return self.name in ("cc", "pcc")
-
-    @property
-    def adjusts_posteriors(self) -> bool:
-        """Whether counts are adjusted."""
-        return not self.trusts_posteriors
+    trusts_posteriors = True
 
     @property
     def hard(self) -> bool:
@@ -94,9 +85,16 @@ class Counts(Quantifier):
         return np.ascontiguousarray(means.T)
 
 
+class AdjustedCounts(Counts):
+    """The quantifiers ``acc`` and ``pacc``."""
+
+    trusts_posteriors = False
+    adjusts_posteriors = True
+
+
 def make(name: str, settings: Settings) -> Quantifier:
     """Construct one of the four quantifiers."""
-    return Counts(name)
+    return Counts(name) if name in ("cc", "pcc") else AdjustedCounts(name)
 
 
 def with_votes(posteriors: NDArray[np.floating]) -> Floats32:

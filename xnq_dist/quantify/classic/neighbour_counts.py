@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from xnq_dist.core.arrays import Floats, Floats32
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.settings import Settings
-from xnq_dist.quantify.classic.counts import Counts, predicted, with_votes
+from xnq_dist.quantify.classic.counts import AdjustedCounts, predicted, with_votes
 from xnq_dist.quantify.interface import Quantifier
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ __all__ = ["NeighbourCounts", "make", "neighbour_sums"]
 
 
 @dataclass(frozen=True)
-class NeighbourCounts(Counts):
+class NeighbourCounts(AdjustedCounts):
     """The quantifiers ``nacc`` (votes) and ``npacc`` (posteriors).
 
     Neighbours are the sources of a node's edges, weighted as the edges are; a loop in
