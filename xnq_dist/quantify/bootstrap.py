@@ -17,8 +17,6 @@ and would need many more resamples.
 References
 ----------
 B. Efron, R. Tibshirani, "An Introduction to the Bootstrap", Chapman and Hall, 1993.
-G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number generators", OOPSLA
-2014 (the draws).
 """
 
 from __future__ import annotations
@@ -28,10 +26,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32, offsets_of
-from xnq_dist.core.random_bits import GAMMA, Purpose, mix, stream
+from xnq_dist.core.arrays import Floats, Ints, offsets_of
 from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.checks.share_ends import MIN_VARIANCE, beta_ends
 from xnq_dist.quantify.classic.members import usable_members
@@ -43,10 +39,15 @@ from xnq_dist.quantify.interface import (
     Quantifier,
     Reference,
 )
-from xnq_dist.readout.calibration import fit_calibration
+from xnq_dist.quantify.replicates import (
+    Replicate,
+    bounded,
+    draw_rows,
+    make_replicates,
+)
 from xnq_dist.selection.tilt import tilted
 
-__all__ = ["Bootstrap", "Replicate", "draw_rows", "make_replicates", "resample_labels"]
+__all__ = ["Bootstrap"]
 
 
 PSEUDO = 2.0
@@ -58,22 +59,6 @@ DEFAULT_LABELS = 1000
 """Assumed number of labels behind the posteriors where the reference has none."""
 MAX_UNKNOWN = 0.98
 """Maximum part of the members' class information that is missing in the posteriors."""
-MAX_REPLICATES = 50
-"""Maximum number of replicates; resamples of members are spread over them."""
-MAX_ROWS = 40_000
-"""Maximum number of labelled rows that are resampled: with more, their error is too
-small to matter, and each replicate is fitted to as many."""
-THINNING = 2.0
-"""A replicate draws one in this many labels: labels of neighbours are not independent,
-and the readout was fitted to the same labels."""
-FEW = 20.0
-"""Labels of the rarest class with which the calibration's variance is doubled."""
-MAX_SLOPE = 2.0
-"""Maximum logarithm of a slope."""
-PRIOR_ROWS = 0.25
-"""Strength of the prior of a replicate's calibration (the identity), in rows."""
-REFERENCE = 1 << 40
-"""First key of the streams that draw labelled nodes, above any community's number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +110,7 @@ class Bootstrap:
         for begin, sets in batch.parts(BLOCK):
             usable = usable_members(sets, nodes)
             block, part = usable.sets, usable.nodes
-            part = replace(part, posteriors=_bounded(part.posteriors, labels))
+            part = replace(part, posteriors=bounded(part.posteriors, labels))
             chosen = slice(begin, begin + len(block))
             centre, variance = self._error(
                 block, part, prevalence[chosen], reference.prior, first + begin
@@ -212,118 +197,6 @@ class Bootstrap:
         return np.asarray(np.maximum(spread, 0.0))
 
 
-@dataclass(frozen=True, eq=False)
-class Replicate:
-    """What other labelled nodes would change, from one resample of them.
-
-    These are the rows that a quantifier learns from, the calibration of all posteriors
-    (fitted to the resampled rows, relative to the fit to all rows), and the class
-    proportions that it is calibrated to. More labels of a class change the proportions
-    and the calibration's offset equally, so the effect on quantifiers that divide by
-    the proportions is small.
-    """
-
-    reference: Reference
-    slope: float = 1.0
-    """Factor on the logarithms of posteriors."""
-    offset: Floats | None = None
-    """Added to the classes' logarithms, shape (C,); None: posteriors are unchanged."""
-
-    def posteriors(self, logs: Floats32) -> Floats32:
-        """Recalibrate posteriors, shape (n, C), from their logarithms, (C, n)."""
-        values: Floats32 = logs * np.float32(self.slope)
-        if self.offset is not None:
-            values += self.offset.astype(np.float32)[:, None]
-        values -= values.max(axis=0)
-        np.exp(values, out=values)
-        values /= values.sum(axis=0)
-        return np.ascontiguousarray(values.T)
-
-
-def make_replicates(
-    reference: Reference,
-    resamples: int,
-    seed: int,
-    calibrated: bool = True,
-) -> Sequence[Replicate]:
-    """Draw at most `resamples` replicates; the reference itself without labelled nodes.
-
-    Posteriors are recalibrated if `calibrated`.
-    """
-    held, codes = reference.posteriors, reference.labels
-    usable = np.flatnonzero(held.any(axis=1))
-    if not len(usable):
-        return [Replicate(reference)]
-    usable = usable[:: -(-len(usable) // MAX_ROWS)]
-    logs, codes = np.log(_bounded(held[usable], len(codes))), codes[usable]
-    counts = np.bincount(codes, minlength=held.shape[1])
-    random = stream(seed, Purpose.CLASS_PROPORTIONS)
-    whole = fit_calibration("bcts", logs, codes, PRIOR_ROWS)
-    few = np.sqrt(1 + FEW / max(int(counts[counts > 0].min()), 1))
-    replicates = []
-    for g in range(min(resamples, MAX_REPLICATES)):
-        rows, drawn = resample_labels(codes, g, seed)
-        more = random.standard_normal(len(counts)) * few
-        more *= np.sqrt(THINNING / np.maximum(counts, 0.5))
-        one = Replicate(reference)
-        if calibrated:
-            again = fit_calibration("bcts", logs[rows], drawn, PRIOR_ROWS)
-            steeper = again.slope[0] / whole.slope[0]
-            change = np.exp(np.clip(few * np.log(steeper), -MAX_SLOPE, MAX_SLOPE))
-            offset = few * (again.offset - whole.offset * steeper)
-            one = Replicate(reference, float(change), offset + more)
-        prior = reference.prior * np.exp(more)
-        neighbours = reference.neighbours
-        resampled = Reference(
-            prior / prior.sum(),
-            one.posteriors(np.ascontiguousarray(logs[rows].T)),
-            drawn,
-            neighbours=None if neighbours is None else neighbours[usable[rows]],
-        )
-        replicates.append(replace(one, reference=resampled))
-    return replicates
-
-
-def resample_labels(labels: Ints32, replicate: int, seed: int) -> tuple[Ints, Ints32]:
-    """Resample labelled rows within each class; return rows and their classes.
-
-    Of a class with m rows, m / `THINNING` are drawn. One row in m + 1 is drawn from all
-    classes, because nodes of a class may also look like those of another.
-    """
-    sizes = np.bincount(labels)
-    chosen = []
-    for code in np.flatnonzero(sizes).tolist():
-        of_class, size = np.flatnonzero(labels == code), int(sizes[code])
-        count = max(round(size / THINNING), 1)
-        key = REFERENCE + code * 2
-        places = draw_rows(seed, key, replicate, size + 1, count)
-        others = draw_rows(seed, key + 1, replicate, len(labels), count)
-        rows = np.append(of_class, -1)[places]
-        chosen.append(np.where(rows < 0, others, rows))
-    codes = np.repeat(np.flatnonzero(sizes), [len(rows) for rows in chosen])
-    return np.concatenate(chosen), codes.astype(np.int32)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def draw_rows(seed: int, group: int, resample: int, size: int, count: int) -> Ints:
-    """Draw `count` row numbers below `size` with replacement, shape (count,).
-
-    They depend on the arguments alone, not on batches, workers or threads. Each 64-bit
-    word of the stream gives two.
-    """
-    word = np.uint64(0)
-    for key in (seed, group, resample):
-        word = mix((word ^ np.uint64(key)) + GAMMA)
-    half, low, bound = np.uint64(32), np.uint64(0xFFFFFFFF), np.uint64(size)
-    rows = np.empty(count + count % 2, np.int64)
-    for k in range(0, count, 2):
-        word += GAMMA
-        value = mix(word)
-        rows[k] = np.int64(((value & low) * bound) >> half)
-        rows[k + 1] = np.int64(((value >> half) * bound) >> half)
-    return rows[:count]
-
-
 @njit(cache=True, nogil=True, error_model="numpy")
 def draw_members(
     offsets: Ints, seed: int, first: int, resample: int, drawn: Ints
@@ -336,13 +209,6 @@ def draw_members(
         begin, end = offsets[s], offsets[s + 1]
         rows = draw_rows(seed, first + s, resample, end - begin, end - begin)
         drawn[begin:end] = begin + rows
-
-
-def _bounded(posteriors: NDArray[np.floating], labels: int) -> Floats32:
-    """Bound posteriors away from 0 by the number of labels that calibrate them."""
-    rows = np.asarray(posteriors, np.float64)
-    rows = np.maximum(rows / rows.sum(axis=1, keepdims=True), 1 / (labels + 2))
-    return np.asarray(rows / rows.sum(axis=1, keepdims=True), np.float32)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -19,8 +19,8 @@ from scipy.sparse import csr_array
 
 from xnq_dist.core.arrays import Floats, Floats32, Ints, offsets_of
 from xnq_dist.core.settings import Settings
+from xnq_dist.quantify.classic.least_squares import mixture_kernel
 from xnq_dist.quantify.classic.members import labelled_rows, usable_members
-from xnq_dist.quantify.classic.simplex import mixture_kernel
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
