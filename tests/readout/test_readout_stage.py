@@ -13,11 +13,13 @@ from xnq_dist.core.errors import (
     StageError,
 )
 from xnq_dist.core.failures import stage_errors
+from xnq_dist.core.random_bits import Purpose
 from xnq_dist.core.settings import method
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.readout import rows as rows_module
 from xnq_dist.readout import work as work_module
 from xnq_dist.readout.logistic import decision
+from xnq_dist.readout.rows import sample_rows
 from xnq_dist.readout.saved import flat
 
 NODES, DIM = 700, 10
@@ -211,6 +213,23 @@ def test_memory_for_one_copy_of_the_rows_is_enough():
         found = work_module.to_fit(labels, DIM, load_settings(overrides=[memory]))
         assert len(np.unique(found)) == count
         assert (labels[found] == 0).all()
+
+
+def test_a_sample_of_nodes_depends_on_seed_and_purpose_alone():
+    nodes = np.arange(0, 3_000, 3)
+
+    def sample(index, seed=7, purpose=Purpose.SELECTION_ROWS, maximum=100):
+        return sample_rows(index, maximum, seed, purpose)
+
+    chosen = sample(nodes)
+    assert len(np.intersect1d(chosen, nodes)) == len(chosen) == 100
+    assert (np.diff(chosen) > 0).all()
+    np.testing.assert_array_equal(sample(nodes), chosen)
+    # Nodes that are not chosen do not matter.
+    np.testing.assert_array_equal(sample(np.union1d(chosen, nodes[::5])), chosen)
+    assert not np.array_equal(sample(nodes, 8), chosen)
+    assert not np.array_equal(sample(nodes, purpose=Purpose.FITTED_ROWS), chosen)
+    np.testing.assert_array_equal(sample(nodes, maximum=1_000), nodes)
 
 
 def test_labels_beyond_the_maximum_are_out_of_fold(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import softmax
 
-from xnq_dist.selection.scored_rows import ScoredRows, log_rates, scores
+from xnq_dist.selection.scored_rows import ScoredRows, bounded, log_rates
 
 FOLDS = 5
 
@@ -66,7 +66,7 @@ def rows_of(world: World, labels: np.ndarray) -> ScoredRows:
         reached = (other / size)[world.groups] * world.degree
         rates[:, 0][own] = log_rates(reached, world.degree, known.mean(), 0.8)[own]
     prior = np.bincount(labels[known], minlength=n_classes) / known.sum()
-    posteriors = scores(seen, prior)
+    posteriors = bounded(seen, prior)
     return ScoredRows(posteriors, labels, folds, (world.groups,), world.degree, rates)
 
 

@@ -13,7 +13,6 @@ from xnq_dist.selection.place import (
     place_terms,
     uneven,
 )
-from xnq_dist.selection.scored_rows import sampled
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.7])
@@ -62,16 +61,6 @@ def test_labels_by_class_alone_are_even_over_places():
         z, cv2 = uneven(rows.groups[0], rows.labelled, found.rates)
         high += z > 4 and cv2 > 0.05
     assert high == 0
-
-
-def test_a_sample_of_nodes_is_the_same_for_one_seed_and_bounded():
-    labels = np.where(np.arange(1000) % 3 == 0, 0, -1)
-    chosen = sampled(labels, 7, maximum=100)
-    assert len(chosen) == 200
-    assert (labels[chosen] >= 0).sum() == 100
-    np.testing.assert_array_equal(chosen, sampled(labels, 7, maximum=100))
-    assert not np.array_equal(chosen, sampled(labels, 8, maximum=100))
-    np.testing.assert_array_equal(sampled(labels, 7), np.arange(1000))
 
 
 def test_groups_beyond_the_largest_share_the_level():

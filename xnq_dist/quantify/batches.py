@@ -184,8 +184,7 @@ def learn_from(job: BatchJob) -> tuple[FileRecord, dict[str, Any]]:
     held, groups = load_held_posteriors(run), load_groups(run)
 
     def reached_from(rows: Ints) -> list[Floats]:
-        width = settings.readout.folds + 1
-        return read_reached(run, job.attempt, job.sums, rows, width)
+        return read_reached(run, job.attempt, job.sums, rows)
 
     compared = with_own_folds(run, nodes) if studies_choice(settings) else nodes
     inputs = nodes, compared, reference, groups, held

@@ -41,10 +41,10 @@ from xnq_dist.quantify.interface import (
 )
 from xnq_dist.quantify.replicates import (
     Replicate,
-    bounded,
     draw_rows,
     make_replicates,
 )
+from xnq_dist.selection.scored_rows import bounded
 from xnq_dist.selection.tilt import tilted
 
 __all__ = ["Bootstrap"]
@@ -105,12 +105,14 @@ class Bootstrap:
         its last community.
         """
         prevalence = estimates.prevalence
-        labels = len(reference.labels) or DEFAULT_LABELS
+        # Posteriors are bounded by the number of labels that calibrate them.
+        least = 1 / ((len(reference.labels) or DEFAULT_LABELS) + 2)
         lower, upper = np.full((2, *prevalence.shape), np.nan)
         for begin, sets in batch.parts(BLOCK):
             usable = usable_members(sets, nodes)
             block, part = usable.sets, usable.nodes
-            part = replace(part, posteriors=bounded(part.posteriors, labels))
+            rows = bounded(part.posteriors, reference.prior, least)
+            part = replace(part, posteriors=rows.astype(np.float32))
             chosen = slice(begin, begin + len(block))
             centre, variance = self._error(
                 block, part, prevalence[chosen], reference.prior, first + begin

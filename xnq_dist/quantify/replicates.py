@@ -13,18 +13,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
 from xnq_dist.core.random_bits import GAMMA, Purpose, mix, stream
 from xnq_dist.quantify.interface import Reference
 from xnq_dist.readout.calibration import fit_calibration
+from xnq_dist.selection.scored_rows import bounded
 
 __all__ = [
     "FEW",
     "THINNING",
     "Replicate",
-    "bounded",
     "draw_rows",
     "make_replicates",
     "resample_labels",
@@ -91,7 +90,8 @@ def make_replicates(
     if not len(usable):
         return [Replicate(reference)]
     usable = usable[:: -(-len(usable) // MAX_ROWS)]
-    logs, codes = np.log(bounded(held[usable], len(codes))), codes[usable]
+    inside = bounded(held[usable], reference.prior, 1 / (len(codes) + 2))
+    logs, codes = np.log(inside.astype(np.float32)), codes[usable]
     counts = np.bincount(codes, minlength=held.shape[1])
     random = stream(seed, Purpose.CLASS_PROPORTIONS)
     whole = fit_calibration("bcts", logs, codes, PRIOR_ROWS)
@@ -138,13 +138,6 @@ def resample_labels(labels: Ints32, replicate: int, seed: int) -> tuple[Ints, In
         chosen.append(np.where(rows < 0, others, rows))
     codes = np.repeat(np.flatnonzero(sizes), [len(rows) for rows in chosen])
     return np.concatenate(chosen), codes.astype(np.int32)
-
-
-def bounded(posteriors: NDArray[np.floating], labels: int) -> Floats32:
-    """Bound posteriors away from 0 by the number of labels that calibrate them."""
-    rows = np.asarray(posteriors, np.float64)
-    rows = np.maximum(rows / rows.sum(axis=1, keepdims=True), 1 / (labels + 2))
-    return np.asarray(rows / rows.sum(axis=1, keepdims=True), np.float32)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

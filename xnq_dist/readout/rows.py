@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Bools, Floats32, Ints
+from xnq_dist.core.random_bits import Purpose, mixed_bits, stream_key
 from xnq_dist.core.store import Attempt, FileRecord, RunDirectory
 
 __all__ = [
@@ -25,6 +26,8 @@ __all__ = [
     "Part",
     "gather_rows",
     "join",
+    "located",
+    "sample_rows",
     "write_scored",
 ]
 
@@ -126,6 +129,30 @@ def join(pieces: Sequence[NDArray[Any]], places: Sequence[Ints]) -> NDArray[Any]
     for piece, at in zip(pieces, places, strict=True):
         joined[at] = piece
     return joined
+
+
+def located(owned: Sequence[Ints], index: Ints) -> tuple[list[Ints], list[Ints]]:
+    """Local rows of the nodes `index` in each partition, and their places in `index`.
+
+    `owned` are the nodes of each partition, `index` is ascending.
+    """
+    rows = [np.flatnonzero(np.isin(nodes, index)) for nodes in owned]
+    places = [
+        np.searchsorted(index, nodes[local])
+        for nodes, local in zip(owned, rows, strict=True)
+    ]
+    return rows, places
+
+
+def sample_rows(index: Ints, maximum: int, seed: int, purpose: Purpose) -> Ints:
+    """Sample at most `maximum` of the nodes `index`, ascending.
+
+    A node is chosen or not by its canonical index, the seed and the purpose.
+    """
+    if len(index) <= maximum:
+        return index
+    bits = mixed_bits(index, stream_key(seed, purpose))
+    return np.sort(index[np.argpartition(bits, maximum)[:maximum]])
 
 
 def write_scored(

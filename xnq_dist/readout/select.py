@@ -39,8 +39,8 @@ from xnq_dist.readout.folds import plan_folds
 from xnq_dist.readout.logistic import row_losses
 from xnq_dist.readout.objective import Rows
 from xnq_dist.readout.regularisation import climb, cross_fit
-from xnq_dist.readout.rows import join
-from xnq_dist.readout.work import located, to_fit
+from xnq_dist.readout.rows import join, located
+from xnq_dist.readout.work import to_fit
 from xnq_dist.reservoir.embed import reservoir_spec
 from xnq_dist.reservoir.supersteps import run_reservoir
 

@@ -15,7 +15,7 @@ from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.cluster import threads_each, workers
 from xnq_dist.core.errors import DoesNotFitError, StageError
 from xnq_dist.core.progress import Progress, silent
-from xnq_dist.core.random_bits import Purpose, mixed_bits, stream_key
+from xnq_dist.core.random_bits import Purpose
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.settings.method import VALUE_BYTES
 from xnq_dist.core.store import (
@@ -27,7 +27,7 @@ from xnq_dist.core.store import (
 )
 from xnq_dist.core.waiting import wait_all
 from xnq_dist.graph.layout import node_index
-from xnq_dist.readout.rows import Part, gather_rows, join
+from xnq_dist.readout.rows import Part, gather_rows, join, located, sample_rows
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -38,8 +38,6 @@ __all__ = [
     "Embedded",
     "Fitted",
     "ReadoutWork",
-    "located",
-    "sample_rows",
     "to_fit",
 ]
 
@@ -189,24 +187,4 @@ def to_fit(labels: Ints32, width: int, settings: Settings) -> Ints:
     log.info(
         "readout: models are fitted to %d of %d labelled nodes", count, len(labelled)
     )
-    return sample_rows(labelled, count, settings.seed)
-
-
-def sample_rows(index: Ints, maximum: int, seed: int) -> Ints:
-    """Sample at most `maximum` nodes, by canonical index and seed alone, ascending."""
-    key = stream_key(seed, Purpose.FITTED_ROWS)
-    order = np.argsort(mixed_bits(index, key), kind="stable")
-    return np.sort(index[order[:maximum]])
-
-
-def located(owned: Sequence[Ints], index: Ints) -> tuple[list[Ints], list[Ints]]:
-    """Local rows of the nodes `index` in each partition, and their places in `index`.
-
-    `owned` are the nodes of each partition, `index` is ascending.
-    """
-    rows = [np.flatnonzero(np.isin(nodes, index)) for nodes in owned]
-    places = [
-        np.searchsorted(index, nodes[local])
-        for nodes, local in zip(owned, rows, strict=True)
-    ]
-    return rows, places
+    return sample_rows(labelled, count, settings.seed, Purpose.FITTED_ROWS)

@@ -7,17 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
-from xnq_dist.core.random_bits import Purpose, mixed_bits, stream_key
+from xnq_dist.core.arrays import Bools, Floats, Ints32
 
 __all__ = [
     "MAX_NODES",
     "ScoredRows",
+    "bounded",
     "log_rates",
     "model_bytes",
     "normalised",
-    "sampled",
-    "scores",
 ]
 
 
@@ -65,25 +63,12 @@ def normalised(posteriors: NDArray[np.floating], prior: Floats) -> Floats:
     return np.where(total > 0, rows / np.where(total > 0, total, 1.0), mean)
 
 
-def scores(posteriors: NDArray[np.floating], prior: Floats) -> Floats:
+def bounded(
+    posteriors: NDArray[np.floating], prior: Floats, least: float = MIN_SCORE
+) -> Floats:
     """Posteriors bounded away from 0; the prior replaces a row of zeros."""
-    share = np.clip(normalised(posteriors, prior), MIN_SCORE, None)
+    share = np.maximum(normalised(posteriors, prior), least)
     return np.asarray(share / share.sum(axis=1, keepdims=True))
-
-
-def sampled(labels: NDArray[np.integer], seed: int, maximum: int = MAX_NODES) -> Ints:
-    """Sample at maximum `maximum` labelled and as many unlabelled nodes, ascending.
-
-    Labels are -1 for unlabelled nodes, -2 for nodes that are not used.
-    """
-    key = stream_key(seed, Purpose.SELECTION_ROWS)
-    chosen = []
-    for rows in (np.flatnonzero(labels >= 0), np.flatnonzero(labels == -1)):
-        if len(rows) > maximum:
-            bits = mixed_bits(rows, key)
-            rows = rows[np.argpartition(bits, maximum)[:maximum]]
-        chosen.append(rows)
-    return np.sort(np.concatenate(chosen))
 
 
 def log_rates(reached: Floats, degree: Floats, rate: float, visible: float) -> Floats:

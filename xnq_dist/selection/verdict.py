@@ -16,6 +16,7 @@ from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.selection.model import SelectionFit, Terms, fit_model, plain_terms
 from xnq_dist.selection.place import DECILES, degree_bins, place_terms, uneven
 from xnq_dist.selection.scored_rows import ScoredRows
+from xnq_dist.selection.tilt import tilted
 
 __all__ = ["Selection", "detectable_factors", "judge"]
 
@@ -174,8 +175,7 @@ def _equal_counts(rows: ScoredRows, fitted: SelectionFit) -> bool:
     if counts.max() - counts.min() > 1:
         return False
     known = rows.labelled
-    free = fitted.posteriors[~known] * np.exp(-fitted.bias)
-    free /= free.sum(axis=1, keepdims=True)
+    free = tilted(fitted.posteriors[~known], np.exp(-fitted.bias))
     shares = (counts + free.sum(axis=0)) / len(known)
     log_chance = gammaln(counts.sum() + 1) - gammaln(counts + 1).sum()
     log_chance += (counts * np.log(np.maximum(shares, 1e-300))).sum()

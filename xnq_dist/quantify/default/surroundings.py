@@ -9,6 +9,7 @@ import numpy as np
 
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
 from xnq_dist.core.method_records import METHODS
+from xnq_dist.core.random_bits import Purpose
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import FileRecord, RunDirectory, Stage
 from xnq_dist.graph import layout
@@ -17,7 +18,8 @@ from xnq_dist.quantify.default.estimator_fit import Held, Learnt
 from xnq_dist.quantify.default.scenarios import tilt_of
 from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.readout.plus.variants import node_folds
-from xnq_dist.selection.scored_rows import ScoredRows, log_rates, sampled, scores
+from xnq_dist.readout.rows import join, located, sample_rows
+from xnq_dist.selection.scored_rows import MAX_NODES, ScoredRows, bounded, log_rates
 from xnq_dist.selection.verdict import Selection, judge
 
 if TYPE_CHECKING:
@@ -62,19 +64,19 @@ def _indicators(known: Bools, folds: Ints32, count: int) -> Floats32:
 def read_reached(
     run: RunDirectory,
     stage: Stage,
-    files: tuple[tuple[FileRecord, ...], ...],
+    files: Sequence[Sequence[FileRecord]],
     rows: Ints,
-    width: int,
 ) -> list[Floats]:
-    """Read the sums of each round for the nodes in `rows` (ascending), (n, width)."""
-    reached = [np.empty((len(rows), width)) for _ in files]
-    graph = run.complete("graph")
-    for number, index in enumerate(layout.node_index(run.stage("graph"), graph)):
-        at = np.minimum(np.searchsorted(rows, index), len(rows) - 1)
-        used = np.flatnonzero(rows[at] == index)
-        for target, round_files in zip(reached, files, strict=True):
-            values = stage.read_arrays(round_files[number])["values"]
-            target[at[used]] = values[used]
+    """Read the sums of each round for the nodes in `rows` (ascending), (n, K + 1)."""
+    owned = layout.node_index(run.stage("graph"), run.complete("graph"))
+    local, places = located(owned, rows)
+    reached = []
+    for records in files:
+        found = [
+            stage.read_arrays(record)["values"][own]
+            for record, own in zip(records, local, strict=True)
+        ]
+        reached.append(join(found, places).astype(np.float64))
     return reached
 
 
@@ -102,12 +104,10 @@ def study(
     settings
         `method`, `readout.folds` and `seed` are used.
     """
-    # -1: unlabelled, -2: labelled nodes that are not in the reference.
-    states = np.where(nodes.unlabelled, -1, -2).astype(np.int32)
-    states[reference.rows] = nodes.labels[reference.rows]
-    rows = sampled(states, settings.seed)
-    n_known = int(np.count_nonzero(states >= 0))
-    n_free = int(np.count_nonzero(states == -1))
+    every = reference.rows, np.flatnonzero(nodes.unlabelled)
+    chosen = MAX_NODES, settings.seed, Purpose.SELECTION_ROWS
+    rows = np.sort(np.concatenate([sample_rows(one, *chosen) for one in every]))
+    n_known, n_free = map(len, every)
     count = settings.readout.folds
     folds = node_folds(rows, count, settings.seed)
     reached, rates = reached_from(rows), []
@@ -120,8 +120,8 @@ def study(
     if not METHODS[settings.method].second_stage:
         folds = np.zeros(len(rows), np.int32)
     scored = ScoredRows(
-        scores(nodes.posteriors[rows], reference.prior),
-        states[rows],
+        bounded(nodes.posteriors[rows], reference.prior),
+        nodes.labels[rows],
         folds,
         tuple(codes[rows] for codes in links),
         reached[0][:, -1],

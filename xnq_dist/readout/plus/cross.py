@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
+from xnq_dist.core.random_bits import Purpose
 from xnq_dist.core.store import Attempt, FileRecord
 from xnq_dist.core.waiting import gather
 from xnq_dist.readout.logistic import LinearModel, warn_of_unconverged
@@ -32,9 +33,9 @@ from xnq_dist.readout.plus.second_stage import (
     used_by_trees,
 )
 from xnq_dist.readout.plus.variants import Variants, class_priors
-from xnq_dist.readout.rows import join
+from xnq_dist.readout.rows import join, located, sample_rows
 from xnq_dist.readout.saved import flat
-from xnq_dist.readout.work import ReadoutWork, located, sample_rows
+from xnq_dist.readout.work import ReadoutWork
 
 if TYPE_CHECKING:
     from distributed import Future
@@ -94,7 +95,7 @@ def group_folding(work: ReadoutWork, fitted: Ints) -> Folding | None:
     if groups is None or len(np.unique(groups[fitted])) < count:
         return None
     folds = group_folds(groups, work.labels >= 0, count)
-    rows = sample_rows(fitted, HELD_ROWS, work.settings.seed)
+    rows = sample_rows(fitted, HELD_ROWS, work.settings.seed, Purpose.FITTED_ROWS)
     attempt = replace(work.attempt, id=f"{work.attempt.id}-groups")
     variants = Variants(count, pairs=False)
     return Folding(lambda index: folds[groups[index]], rows, variants, attempt)
