@@ -130,13 +130,10 @@ class Learnt:
             held = Held(rows, flat)
         held_groups = numbered[0, held.rows]
         compared = np.bincount(held_groups)[held_groups] >= MIN_LABELS
-        codes = nodes.class_codes
-        within, without = np.empty(len(codes)), np.empty(len(codes))
-        shared, information = np.empty(len(codes)), np.empty((ends[-1], len(codes)))
-        labelled = np.empty_like(information)
-        for k, code in enumerate(codes):
-            f, is_class = posteriors[:, code], labels == code
-            within[k] = _between(f, is_class, every[0], least, each)
+        of_classes: list[dict[str, Any]] = []
+        for code in nodes.class_codes:
+            f = posteriors[:, code]
+            within = _between(f, labels == code, every[0], least, each)
             unlabelled_group = _between(
                 held.posteriors[compared, code].astype(np.float64),
                 nodes.labels[held.rows[compared]] == code,
@@ -144,21 +141,31 @@ class Learnt:
                 least,
                 np.ones(np.count_nonzero(compared)),
             )
-            without[k] = max(unlabelled_group, within[k])
+            without = max(unlabelled_group, within)
             weights = _weights(f, least) * each
             total = weights.sum() + 1.0 / PRIOR_VARIANCE
             # Variance of the labels' mean shift, larger with unequal label weights.
             noise = float((weights * each).sum()) + 1.0 / PRIOR_VARIANCE
-            shared[k] = noise / total**2
             all_weights = np.tile(weights, len(every))
-            information[:, k] = np.bincount(every.ravel(), all_weights, ends[-1])
-            labelled[:, k] = information[:, k] / total
-        variances = left_open(without, information)
-        variances[: ends[0]] += within
-        return cls(
-            *(numbered, variances, shared, labelled, least),
-            *(within, without, information, tilt),
-        )
+            sums = np.bincount(every.ravel(), all_weights, ends[-1])
+            information = sums.astype(np.float64)
+            variances = left_open(without, information)
+            variances[: ends[0]] += within
+            of_classes.append(
+                {
+                    "variances": variances,
+                    "shared": noise / total**2,
+                    "labelled": information / total,
+                    "within": within,
+                    "without": without,
+                    "information": information,
+                }
+            )
+        columns: dict[str, Any] = {
+            name: np.stack([one[name] for one in of_classes], axis=-1)
+            for name in of_classes[0]
+        }
+        return cls(numbered, least=least, tilt=tilt, **columns)
 
 
 def _numbered(groups: NDArray[np.integer]) -> tuple[Ints32, list[int]]:
@@ -170,7 +177,7 @@ def _numbered(groups: NDArray[np.integer]) -> tuple[Ints32, list[int]]:
     return numbered, ends.tolist()
 
 
-def left_open(variance: Floats, information: Floats) -> Floats:
+def left_open(variance: Floats | float, information: Floats) -> Floats:
     """Variance of a group's shift that remains given the group's labels.
 
     `variance` is that of a group without labels; `information` is the sum of f (1 - f)
