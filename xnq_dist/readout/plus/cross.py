@@ -145,13 +145,6 @@ class CrossFit:
         strengths = [block[0].strength for block in models]
         return cls(around, features, strengths, rows)
 
-    def delete(self, features: bool) -> None:
-        """Delete its labels and models, and its label features if requested."""
-        around = self.around
-        more = self.features if features else ()
-        for record in (*around.labels, around.models, *more):
-            around.where.delete(record.name)
-
 
 def _written(
     work: ReadoutWork,

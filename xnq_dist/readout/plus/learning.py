@@ -95,15 +95,17 @@ def fit(work: ReadoutWork) -> Fitted:
     saved = trees, crossed.around, shown, settings, work.attempt
     task = work.submit(_finish, crossed.rows, regressions, *saved)
     record, facts = result(work.client, task)
-    # The readout has a copy of the models in use.
-    crossed.delete(features=False)
     facts |= {
         "classes": classes,
         "prior": (weighed / weighed.sum()).tolist(),
         "C": crossed.strengths[0],
         "strengths": crossed.strengths,
     }
-    return [record, *crossed.features, *held], facts
+    files = [record, *crossed.features, *held]
+    # Labels, models and the groups' features: the readout has the models in use.
+    for name in set(work.attempt.names()) - {file.name for file in files}:
+        work.attempt.delete(name)
+    return files, facts
 
 
 def scaled_weights(weights: Floats, shown: Ints) -> Floats:
@@ -139,9 +141,7 @@ def _held_groups(
     options = work.settings.readout.calibration, work.attempt
     fitted = crossed.rows, regressions, crossed.around.priors
     task = work.submit(_write_held, *fitted, index, folds, *options)
-    held = result(work.client, task)
-    crossed.delete(features=True)
-    return [held]
+    return [result(work.client, task)]
 
 
 def _write_held(
