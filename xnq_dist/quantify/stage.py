@@ -143,7 +143,7 @@ def quantify(
     attempt = run.stage(STAGE).begin()
     quantifier = make_quantifier(settings.quantifier, settings)
     job = BatchJob(run, attempt, settings)
-    job, learnt = _learn(job, quantifier, run, graph, client)
+    job, learnt = _learn(job, quantifier, graph, client)
     nodes = layout.load_ids(run.stage("graph"), graph)
     detected: TableWriter | None = None
     with ExitStack() as opened:
@@ -192,12 +192,11 @@ def quantify(
 def _learn(
     job: BatchJob,
     quantifier: Quantifier,
-    run: RunDirectory,
     graph: Manifest,
     client: Client,
 ) -> tuple[BatchJob, dict[str, Any]]:
     """Sum over neighbours and learn what the quantifier needs; facts on the latter."""
-    settings, auto = job.settings, quantifier.name == "auto"
+    run, settings, auto = job.run, job.settings, quantifier.name == "auto"
     start: Start | None = None
     if QUANTIFIERS[quantifier.name].neighbours:
         start, rounds = partial(neighbour_values, run), 1

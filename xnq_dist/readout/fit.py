@@ -80,14 +80,15 @@ def fit_rows(
     prior_labels = truth if settings.calibration in MOVES_PRIOR else labels[folds >= 0]
     prior = np.bincount(prior_labels, minlength=n_classes) / len(prior_labels)
     share = np.bincount(truth, minlength=n_classes) / len(truth)
+    # Without roles, models of the other folds score the nodes.
+    apart = np.full(len(labels), roles is None)
     saved = {
         "coef": models[-1].coef,
         "intercept": models[-1].intercept,
         "calibration": calibration,
-        "trained": index[:0] if roles is None else index[folds >= 0],
-        # Nodes that models of the other folds score.
-        "held": index if roles is None else index[:0],
-        "posteriors": calibration.apply(logits if roles is None else logits[:0]),
+        "trained": index[~apart & (folds >= 0)],
+        "held": index[apart],
+        "posteriors": calibration.apply(logits[apart]),
     }
     facts = {
         "classes": classes,
