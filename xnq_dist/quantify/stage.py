@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -146,15 +146,14 @@ def quantify(
     job, learnt = _learn(job, quantifier, graph, client)
     nodes = layout.load_ids(run.stage("graph"), graph)
     detected: TableWriter | None = None
-    with ExitStack() as opened:
-        progress("communities", 0, 1)
-        memberships = opened.enter_context(
-            open_memberships(run, graph, nodes, sources, settings, source)
-        )
+    if source == "leiden":
+        detected = attempt.table_writer("communities", "communities")
+    progress("communities", 0, 1)
+    with (
+        open_memberships(run, graph, nodes, sources, settings, source) as memberships,
+        detected or nullcontext(),
+    ):
         progress("communities", 1, 1)
-        if source == "leiden":
-            writer = attempt.table_writer("communities", "communities")
-            detected = opened.enter_context(writer)
         threads = max(1, sum(workers(client).values()))
         batches: Iterable[CommunityBatch]
         batches = write_batches(attempt, memberships, threads, nodes, detected)

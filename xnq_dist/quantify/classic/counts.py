@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from xnq_dist.core.arrays import Floats, Floats32, Ints, offsets_of
+from xnq_dist.core.errors import InputError
 from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.classic.least_squares import mixture_kernel
-from xnq_dist.quantify.classic.members import labelled_rows, usable_members
+from xnq_dist.quantify.classic.members import usable_members
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
@@ -70,7 +71,13 @@ class Counts(Quantifier):
 
         A class without labelled nodes is assumed to be predicted correctly.
         """
-        posteriors, labels = labelled_rows(self.name, reference)
+        posteriors, labels = reference.posteriors, reference.labels
+        if not len(labels):
+            raise InputError(
+                f"quantifier = {self.name} needs labelled nodes that the readout was "
+                "not fitted to, and there are none: give some nodes the role "
+                "calibration, or set quantifier = sld"
+            )
         n_classes = posteriors.shape[1]
         usable = np.flatnonzero(posteriors.max(axis=1, initial=0.0) > 0)
         order = usable[np.argsort(labels[usable], kind="stable")]

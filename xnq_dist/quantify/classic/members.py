@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32, offsets_of
+from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32, offsets_of
 from xnq_dist.core.errors import InputError
 from xnq_dist.quantify.interface import Communities, Estimates, NodeTable, Reference
 
 __all__ = [
     "Usable",
-    "labelled_rows",
     "reference_rows",
     "usable_members",
 ]
@@ -66,28 +65,16 @@ def _kept(offsets: Ints, members: Ints, keep: Bools) -> tuple[Ints, Ints]:
     return offsets_of(keep)[offsets], members[keep]
 
 
-def labelled_rows(name: str, reference: Reference) -> tuple[Floats32, Ints32]:
-    """Return the reference's posteriors and labels, (m, C) and (m,)."""
-    if not len(reference.labels):
-        raise InputError(
-            f"quantifier = {name} needs labelled nodes that the readout was not fitted "
-            "to, and there are none: give some nodes the role calibration, or set "
-            "quantifier = sld"
-        )
-    return reference.posteriors, reference.labels
-
-
 def reference_rows(
     name: str, reference: Reference, classes: tuple[str, ...]
 ) -> tuple[Floats, Ints32]:
     """Return the reference's posteriors (m, C) and labels (m,), without rows of zeros.
 
-    No row at all, or no row of some class, is an `InputError`.
+    No row of some class is an `InputError`.
     """
-    posteriors, labels = labelled_rows(name, reference)
-    values = np.asarray(posteriors, np.float64)
+    values = np.asarray(reference.posteriors, np.float64)
     nonzero = values.sum(axis=1) > 0
-    values, labels = values[nonzero], labels[nonzero]
+    values, labels = values[nonzero], reference.labels[nonzero]
     missing = np.flatnonzero(np.bincount(labels, minlength=len(classes)) == 0)
     if len(missing):
         raise InputError(
