@@ -63,7 +63,6 @@ __all__ = [
     "pool_weights",
     "pooled",
     "second_rows",
-    "standardised",
     "used_by_trees",
 ]
 
@@ -231,9 +230,19 @@ def fit_linear(
 ) -> tuple[Sequence[LinearModel], Floats]:
     """Choose C, and fit logistic regressions of columns of `z` without each fold.
 
-    Returns these, and logits of the rows by the one without their fold.
+    Columns are penalised by their variances. Returns the regressions, and logits of
+    the rows by the one without their fold.
     """
-    ready = [standardised(rows, fold, columns) for fold in range(rows.count)]
+    ready = []
+    for fold in range(rows.count):
+        z, used = rows.z[:, fold, columns], rows.folds != fold
+        spread = np.ones(z.shape[1])
+        if used.any():
+            spread = z[used].std(axis=0, dtype=np.float64)
+        spread[spread < 1e-9] = 1.0  # constant columns
+        fields = z, rows.labels, rows.folds, rows.classes, rows.weights
+        penalised = Rows(*fields, smooth=True, penalty=spread**2, tolerance=STACKED)
+        ready.append(penalised)
     return cross_fit(ready, grid, search_from_middle, threads)
 
 
@@ -251,7 +260,9 @@ def fit_regressions(
         provided, others = slice(-rows.provided, None), slice(-rows.provided)
         alone = stacked(fit_linear(rows, threads, provided, [1.0])[0])
         _, without = fit_linear(rows, threads, others, [linear[0].strength])
-        gain = _gain(rows, logits, without)
+        each = rows.weights / rows.weights.mean()
+        losses = (row_losses(some, rows.labels) * each for some in (logits, without))
+        gain = skill(*losses)
     known = *stacked(linear), priors, rows.blocks, np.zeros(0)
     return SecondStage(*known, *alone), gain
 
@@ -317,30 +328,6 @@ def _truncated(
     turns = int(np.argmin(total[1:])) + 1
     each = [model.truncated(turns) for model, _ in folds]
     return BoostedTrees(*map(np.stack, zip(*each, strict=True)))._asdict()
-
-
-def _gain(rows: SecondRows, logits: Floats, before: Floats) -> dict[str, float] | None:
-    """Reduction of the held-out log-loss by another model's scores, as `skill`.
-
-    By held-out logits of the regressions with and without the scores.
-    """
-    losses = (row_losses(each, rows.labels) for each in (logits, before))
-    weights = rows.weights / rows.weights.mean()
-    return skill(*(each * weights for each in losses))
-
-
-def standardised(rows: SecondRows, fold: int, columns: slice = slice(None)) -> Rows:
-    """Rows for the models without a fold, penalised by the columns' variances.
-
-    `columns`: the columns of `z` that are used.
-    """
-    z, used = rows.z[:, fold, columns], rows.folds != fold
-    spread = np.ones(z.shape[1])
-    if used.any():
-        spread = z[used].std(axis=0, dtype=np.float64)
-    spread[spread < 1e-9] = 1.0  # constant columns
-    fields = z, rows.labels, rows.folds, rows.classes, rows.weights
-    return Rows(*fields, smooth=True, penalty=spread**2, tolerance=STACKED)
 
 
 def pooled(scores: Iterable[Floats], weights: Floats) -> Floats:
