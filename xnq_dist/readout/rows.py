@@ -28,6 +28,7 @@ __all__ = [
     "join",
     "located",
     "sample_rows",
+    "vectors",
     "write_scored",
 ]
 
@@ -88,9 +89,7 @@ class Part:
             # By group, because the reader keeps what it read until its last batch.
             for group in range(file.num_row_groups):
                 for batch in file.iter_batches(BATCH, [group], ["embedding"]):
-                    column = batch["embedding"]
-                    values = column.flatten().to_numpy(zero_copy_only=False)
-                    yield first, values.reshape(len(batch), column.type.list_size)
+                    yield first, vectors(batch["embedding"])
                     first += len(batch)
 
     def over_states(
@@ -110,6 +109,12 @@ class Part:
                     yield rows, future.result()
             for rows, future in running:
                 yield rows, future.result()
+
+
+def vectors(column: pa.FixedSizeListArray) -> NDArray[Any]:
+    """The rows of a column of vectors, shape (n, width)."""
+    values = column.flatten().to_numpy(zero_copy_only=False)
+    return np.asarray(values.reshape(len(column), column.type.list_size))
 
 
 def gather_rows(part: Part, local: Ints) -> NDArray[Any]:
