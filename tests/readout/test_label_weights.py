@@ -21,7 +21,7 @@ from xnq_dist.quantify.loading import load_node_table
 from xnq_dist.readout.calibration import fit_calibration
 from xnq_dist.readout.diagnostics import quality
 from xnq_dist.readout.logistic import fit
-from xnq_dist.readout.plus.first_stage import block_rows
+from xnq_dist.readout.objective import Rows
 from xnq_dist.readout.plus.learning import scaled_weights
 from xnq_dist.readout.plus.second_stage import pool_weights
 from xnq_dist.readout.plus.trees import Shape, binned, boosted_logits, fit_trees
@@ -84,11 +84,13 @@ def test_weights_act_in_pool_first_stage_trees_and_priors():
         losses.append(loss(0))
         return 0
 
-    one, two, _ = (
-        cross_fit([rows] * 5, [1.0], first)[0][1]
-        for at, w in ((slice(None), WEIGHTS), (TWICE, ONES), (slice(None), ONES[:N]))
-        for rows in [block_rows(x[at], y[at], folds[at], w, 2, slice(0, 4))]
-    )
+    def fitted(at, weights):
+        rows = Rows(x[at, :4], y[at], folds[at], 2, weights, smooth=True)
+        rows.penalty = rows.moments.total_variance()
+        return cross_fit([rows] * 5, [1.0], first)[0][1]
+
+    one, two = fitted(slice(None), WEIGHTS), fitted(TWICE, ONES)
+    fitted(slice(None), ONES[:N])
     np.testing.assert_allclose(one.coef, two.coef, atol=1e-4)
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
     assert losses[0] / WEIGHTS.sum() != losses[2] / N

@@ -67,6 +67,16 @@ class Moments:
         values[np.diag_indices(len(values))] += rounded
         return values
 
+    def total_variance(self) -> float:
+        """Sum of the columns' variances; 1 if all are constant."""
+        total, size = (
+            float((values if values.ndim == 1 else values.diagonal()).sum())
+            for values in (self.covariance(), self.products)
+        )
+        # Of constant columns, it is the rounding error of the squares.
+        size /= max(1.0, float(self.counts.sum()))
+        return total if total > 2 * ROUNDING * size else 1.0
+
 
 @dataclass(frozen=True, eq=False)
 class Problem:

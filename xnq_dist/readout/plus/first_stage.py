@@ -21,11 +21,11 @@ from xnq_dist.core.arrays import Floats, Ints32
 from xnq_dist.core.products import product
 from xnq_dist.readout.lbfgs import STACKED
 from xnq_dist.readout.logistic import FitJob, LinearModel, fit_jobs, stacked
-from xnq_dist.readout.objective import ROUNDING, Rows
+from xnq_dist.readout.objective import Rows
 from xnq_dist.readout.plus.variants import Variants
 from xnq_dist.readout.regularisation import cross_fit, search_from_middle
 
-__all__ = ["GRID", "FirstStage", "block_rows", "columns_of", "fit_block"]
+__all__ = ["GRID", "FirstStage", "columns_of", "fit_block"]
 
 GRID = tuple(float(10.0**step) for step in range(-1, 6))
 """Values of C for rows of total variance 1."""
@@ -85,32 +85,6 @@ def columns_of(blocks: Sequence[int]) -> list[slice]:
     return [slice(first, last) for first, last in pairwise(ends)]
 
 
-def block_rows(
-    x: NDArray[Any],
-    labels: Ints32,
-    folds: Ints32,
-    weights: Floats,
-    n_classes: int,
-    columns: slice,
-) -> Rows:
-    """One block of the labelled rows, penalised as if its total variance were 1."""
-    fields = x[:, columns], labels, folds, n_classes, weights
-    rows = Rows(*fields, smooth=True, tolerance=STACKED)
-    # The variance is that of all rows, regardless of classes.
-    total = _trace(rows.moments.covariance())
-    # If all columns are constant, the total is only rounding error of the squares.
-    size = _trace(rows.moments.products)
-    size /= max(1.0, float(rows.moments.counts.sum()))
-    if total > 2 * ROUNDING * size:
-        rows.penalty = total
-    return rows
-
-
-def _trace(values: Floats) -> float:
-    """Sum of the diagonal of moments, which are a diagonal if wide."""
-    return float(values.sum() if values.ndim == 1 else np.trace(values))
-
-
 def fit_block(
     x: NDArray[Any],
     labels: Ints32,
@@ -123,7 +97,9 @@ def fit_block(
     threads: int,
 ) -> list[LinearModel]:
     """Choose one block's C, and fit its models of every variant; runs as one task."""
-    rows = block_rows(x, labels, folds, weights, n_classes, columns)
+    fields = x[:, columns], labels, folds, n_classes, weights
+    rows = Rows(*fields, smooth=True, tolerance=STACKED)
+    rows.penalty = rows.moments.total_variance()
     each = [rows] * variants.folds
     single, _ = cross_fit(each, grid, search_from_middle, threads)
     # No start from a model of one hidden fold: it was fitted to the other fold.
