@@ -39,6 +39,7 @@ __all__ = [
     "plain_labels",
     "read_labels",
     "read_nodes",
+    "valid_text",
 ]
 
 ROLES = ("train", "calibration")
@@ -164,7 +165,7 @@ class NodeRows:
     def add(self, batch: Batch) -> pa.Array:
         """Add a batch; return its ids."""
         named, columns = self._columns.node_id, self._columns
-        ids = _valid_text(ids_of(batch, named), batch, named)
+        ids = valid_text(ids_of(batch, named), batch, named)
         self._ids.append(ids)
         labels = plain_labels(batch, columns.label, self._missing)
         roles = np.full(len(ids), -1, np.int8)
@@ -225,7 +226,8 @@ class NodeRows:
         return Labels(labels, roles, classes, dropped, weights)
 
 
-def _valid_text(array: pa.Array, batch: Batch, column: str) -> pa.Array:
+def valid_text(array: pa.Array, batch: Batch, column: str) -> pa.Array:
+    """The array; text that is not UTF-8 is an `InputError`."""
     try:
         array.validate(full=True)
     except pa.ArrowInvalid as error:
@@ -254,7 +256,7 @@ def _typed_labels(batch: Batch, column: str) -> pa.Array:
             f"label column {column!r} of {batch.file} is {kind}: write labels as "
             "integers, strings or booleans"
         )
-    return one_form(_valid_text(labels, batch, column))
+    return one_form(valid_text(labels, batch, column))
 
 
 def role_codes(batch: Batch, column: str) -> NDArray[np.int8]:

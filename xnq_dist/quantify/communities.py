@@ -23,6 +23,7 @@ from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Manifest, RunDirectory
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.keys import ids_of
+from xnq_dist.graph.labels import valid_text
 from xnq_dist.graph.profile.headers import columns_of
 from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.sort import PairChunk, PairSorter
@@ -176,7 +177,7 @@ def _distinct(batches: Iterator[Batch], column: str) -> NodeIds | None:
                 f"column {column!r} is {collected[0].type} in {first.file} and "
                 f"{names.type} in {batch.file}: write all files with one type"
             )
-        collected.append(pc.unique(names))
+        collected.append(valid_text(pc.unique(names), batch, column))
         held += len(collected[-1])
         if held > 2 * distinct + _DISTINCT_SLACK:
             collected = [pc.unique(pa.chunked_array(collected))]
@@ -184,13 +185,6 @@ def _distinct(batches: Iterator[Batch], column: str) -> NodeIds | None:
     if first is None:
         return None
     unique = pc.unique(pa.chunked_array(collected))
-    try:
-        unique.validate(full=True)
-    except pa.ArrowInvalid as error:
-        raise InputError(
-            f"column {column!r} of {first.file} holds text that is not UTF-8: write "
-            "it as UTF-8"
-        ) from error
     return NodeIds.from_column(pa.chunked_array([unique]))[0]
 
 
