@@ -68,11 +68,11 @@ def fit_rows(
     calibrating = np.ones(len(labels), bool)
     if roles is not None:
         calibrating = roles == CALIBRATION
-        if settings.calibration == "none" and not calibrating.any():
-            calibrating = folds >= 0
-        counts = np.bincount(labels[calibrating], minlength=n_classes)
         if settings.calibration != "none":
+            counts = np.bincount(labels[calibrating], minlength=n_classes)
             check_counts(counts, 1, classes, "calibration")
+        elif not calibrating.any():
+            calibrating = folds >= 0
     held, truth = logits[calibrating], labels[calibrating]
     calibration = fit_calibration(settings.calibration, held, truth)
     # Biases adapt posteriors to the proportions of the labels they are fitted to;
@@ -110,7 +110,7 @@ def held_out_logits(
     without their fold, or of all rows if they have no fold.
     """
     grid = GRID if settings.C == "select" else (settings.C,)
-    each = [rows] * (int(rows.folds.max()) + 1)
+    each = [rows] * len(rows.moments.counts)
     models, logits = cross_fit(each, grid, climb, threads)
     (final,) = fit_jobs([FitJob(rows, (), models[0].strength, models[0])])
     others = rows.folds < 0

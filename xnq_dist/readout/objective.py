@@ -172,7 +172,7 @@ class Rows:
         labels = np.require(self.labels, np.int32, ["C", "W"])
         folds = np.require(self.folds, np.int32, ["C", "W"])
         # A hidden fold may have no rows, where there are few labels.
-        places = np.arange(int(folds.max(initial=0)) + 1)
+        places = np.arange(len(self.moments.counts))
         visible = np.stack([~np.isin(places, each.hidden) for each in problems])
         losses, totals = np.zeros(count), np.zeros(columns)
         slopes, part = np.zeros((width, padded)), np.empty((width, padded))

@@ -90,8 +90,9 @@ def out_of_fold_log_loss(
     x: NDArray[Any], labels: Ints32, folds: Ints32, n_classes: int, threads: int = 1
 ) -> tuple[float, float]:
     """Lowest mean out-of-fold log-loss of `COSTS`, and its standard error."""
-    rows = [Rows(x, labels, folds, n_classes)] * (int(folds.max()) + 1)
-    _, logits = cross_fit(rows, COSTS, climb, threads)
+    rows = Rows(x, labels, folds, n_classes)
+    each = [rows] * len(rows.moments.counts)
+    _, logits = cross_fit(each, COSTS, climb, threads)
     losses = row_losses(logits, labels)
     return float(losses.mean()), float(losses.std(ddof=1) / np.sqrt(len(losses)))
 
@@ -127,8 +128,7 @@ def select_scales(
         run.stage("select").delete_folder()  # of earlier settings, if any
         return
     manifest, known = run.complete("graph"), run.complete("labels")
-    made = {"graph": manifest, "labels": known}
-    inputs = STAGES["select"].made_from(made, {}, settings)
+    inputs = STAGES["select"].made_from(run.manifests(), {}, settings)
     if run.reuse("select", inputs) is not None:
         return
     began, units = time.monotonic(), min(settings.reservoir.dim, UNITS)
