@@ -27,7 +27,6 @@ from xnq_dist.evaluation.community_cases import CasePlan, kept_case, sets_of_kin
 from xnq_dist.evaluation.datasets.families import family_of
 from xnq_dist.evaluation.designs import GROUP_RESOLUTION, LabelPool, draw_labels
 from xnq_dist.evaluation.real import true_counts
-from xnq_dist.evaluation.regions import only
 from xnq_dist.evaluation.task import TaskSource
 from xnq_dist.evaluation.work import EvaluationWork
 from xnq_dist.graph import layout
@@ -72,7 +71,7 @@ def intervals(
     given = folder / "memberships.parquet"
     kinds = (*KINDS, "given") if given.exists() else KINDS
     plan = CasePlan(kinds, SHARES, memberships=str(given))
-    sets = [only(each, pool.known) for _, each in sets_of_kinds(work, plan, adjacency)]
+    sets = [each.only(pool.known) for _, each in sets_of_kinds(work, plan, adjacency)]
     for draw in range(plan.draws):
         for share in SHARES:
             shown = draw_labels("random", pool, share, settings.seed + draw)

@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from xnq_dist.evaluation.designs import DESIGNS, LabelPool, draw_labels
-from xnq_dist.evaluation.regions import by_kind, draw_attributes, joined, only
+from xnq_dist.evaluation.regions import by_kind, draw_attributes, joined
 
 N = 1200
 SHARES = (0.05, 0.2)
@@ -140,6 +140,6 @@ def test_given_communities_divide_by_the_word_their_names_begin_with():
 def test_sets_lose_nodes_that_are_left_out():
     sets = joined([np.array([0, 1, 2]), np.array([3]), np.array([1, 4])])
     kept = np.array([True, False, True, False, True])
-    found = only(sets, kept)
+    found = sets.only(kept)
     assert found.offsets.tolist() == [0, 2, 2, 3]
     assert found.members.tolist() == [0, 2, 4]

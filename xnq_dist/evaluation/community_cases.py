@@ -46,7 +46,6 @@ from xnq_dist.evaluation.regions import (
     draw_attributes,
     draw_regions,
     draw_samples_by_class,
-    only,
 )
 from xnq_dist.evaluation.rivals import rival_scores
 from xnq_dist.evaluation.split_fit import NodeRows
@@ -155,7 +154,7 @@ def evaluate_communities(
     )
     pool = LabelPool(task.labels, len(task.classes), groups[0], adjacency)
     kinds = {
-        name: only(sets, pool.known)
+        name: sets.only(pool.known)
         for name, sets in sets_of_kinds(work, plan, adjacency)
     }
     # Draws are outermost: all cases of a draw share its reservoir.
@@ -286,7 +285,7 @@ def _given(work: EvaluationWork, path: str) -> dict[str, Communities]:
         communities = from_memberships(table, ids, work.settings, scratch)
         names = [str(name) for name in communities.names.to_pylist()]
         parts = [batch for _, batch in community_batches(communities.sorter.chunks())]
-    sizes = np.concatenate([np.diff(part.offsets) for part in parts])
+    sizes = np.concatenate([part.sizes for part in parts])
     offsets = offsets_of(sizes)
     members = np.concatenate([part.members for part in parts])
     return by_kind(names, Communities(offsets, members))

@@ -37,7 +37,7 @@ class Samples:
     @property
     def sizes(self) -> NDArray[np.int64]:
         """Number of members of each sample, shape (S,)."""
-        return np.diff(self.sets.offsets)
+        return self.sets.sizes
 
 
 def kraemer(

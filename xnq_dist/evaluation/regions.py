@@ -28,14 +28,11 @@ __all__ = [
     "REGIONS",
     "SAMPLES",
     "by_kind",
-    "class_counts_in",
     "communities_of",
     "draw_attributes",
     "draw_regions",
     "draw_samples_by_class",
     "joined",
-    "member_communities",
-    "only",
 ]
 
 REGIONS = ("leiden", "bfs", "walk", "followers", "random", "whole", "unions")
@@ -94,28 +91,6 @@ def communities_of(assignment: NDArray[np.int64]) -> Communities:
     sizes = np.bincount(assignment)
     offsets = offsets_of(sizes)
     return Communities(offsets, np.argsort(assignment, kind="stable"))
-
-
-def member_communities(sets: Communities) -> NDArray[np.int64]:
-    """Community of every entry of the members."""
-    return np.repeat(np.arange(len(sets)), np.diff(sets.offsets))
-
-
-def class_counts_in(
-    sets: Communities, codes: NDArray[np.integer], n_classes: int
-) -> NDArray[np.int64]:
-    """Count members by class, without those with a code below 0, shape (S, C)."""
-    code = codes[sets.members]
-    cells = (member_communities(sets) * n_classes + code)[code >= 0]
-    counts = np.bincount(cells, minlength=len(sets) * n_classes)
-    return counts.reshape(len(sets), n_classes).astype(np.int64)
-
-
-def only(sets: Communities, kept: NDArray[np.bool_]) -> Communities:
-    """Restrict communities to the nodes where `kept`, shape (N,), is true."""
-    inside = kept[sets.members]
-    before = np.concatenate([[0], np.cumsum(inside)])
-    return Communities(before[sets.offsets].astype(np.int64), sets.members[inside])
 
 
 def draw_regions(

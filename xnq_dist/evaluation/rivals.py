@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from scipy.special import expit, log_expit, logit
 
 from xnq_dist.core.random_bits import Purpose, stream
-from xnq_dist.evaluation.regions import member_communities, only
 from xnq_dist.quantify.interface import Communities, Estimates
 from xnq_dist.readout.calibration import fit_calibration
 
@@ -201,9 +200,9 @@ def _naive(
     sets: Communities, scores: NDArray[np.float64], labels: NDArray[np.int32]
 ) -> Estimates:
     """Mean score of the unlabelled members, with a binomial interval."""
-    free = only(sets, labels < 0)
-    size = np.maximum(np.diff(free.offsets), 1)[:, None]
-    mean = _sums(member_communities(free), scores[free.members], len(sets)) / size
+    free = sets.only(labels < 0)
+    size = np.maximum(free.sizes, 1)[:, None]
+    mean = _sums(free.community, scores[free.members], len(sets)) / size
     return _estimates(mean, mean * (1 - mean) / size)
 
 
@@ -211,9 +210,9 @@ def _with_intercepts(
     sets: Communities, scores: NDArray[np.float64], labels: NDArray[np.int32]
 ) -> Estimates:
     """Mean score with a random intercept per community, one class against the rest."""
-    free, labelled = only(sets, labels < 0), only(sets, labels >= 0)
-    of_free, of_labelled = member_communities(free), member_communities(labelled)
-    size = np.maximum(np.diff(free.offsets), 1)[:, None]
+    free, labelled = sets.only(labels < 0), sets.only(labels >= 0)
+    of_free, of_labelled = free.community, labelled.community
+    size = np.maximum(free.sizes, 1)[:, None]
     means, variances = [], []
     for code in range(scores.shape[1]):
         x = logit(np.clip(scores[:, code], FLOOR, 1 - FLOOR))

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from xnq_dist.core.errors import StageError
@@ -45,9 +44,8 @@ def write_batches(
             f"members-{number:05d}", offsets=batch.offsets, members=batch.members
         )
         if detected is not None:
-            codes = np.arange(first, first + len(batch))
             ids = community_ids(nodes.values.take(pa.array(batch.members)))
-            columns = [pa.array(np.repeat(codes, np.diff(batch.offsets))), ids]
+            columns = [pa.array(first + batch.community), ids]
             detected.write(pa.table(columns, names=["community", "node_id"]))
         yield CommunityBatch(number, first, record)
 

@@ -119,7 +119,7 @@ class Bootstrap:
             )
             ends = beta_ends(centre, variance, self.level)
             # Without usable posteriors any count is possible.
-            ends[:, np.diff(block.offsets) == 0] = [[[0.0]], [[1.0]]]
+            ends[:, block.sizes == 0] = [[[0.0]], [[1.0]]]
             sizes = usable.unlabelled
             count = np.where(sizes > 0, sizes, np.nan)[:, None]
             lower[chosen], upper[chosen] = np.rint(ends * count) / count
@@ -139,14 +139,13 @@ class Bootstrap:
     ) -> tuple[Floats, Floats]:
         """Mean and variance of the actual share, shape (S, C) each."""
         shifts = not self.quantifier.trusts_posteriors
-        sizes = np.diff(block.offsets)[:, None].astype(np.float64)
+        sizes = block.sizes[:, None].astype(np.float64)
         estimate = np.where(np.isnan(prevalence), prior, prevalence)
         shrunk = (sizes * estimate + PSEUDO * prior) / (sizes + PSEUDO)
         rows = nodes.posteriors[block.members].astype(np.float64)
-        community = np.repeat(np.arange(len(block)), np.diff(block.offsets))
         moved = shifted = rows
         if shifts:
-            by = guarded_prior(prior)
+            by, community = guarded_prior(prior), block.community
             moved = tilted(rows, (estimate / by)[community])
             shifted = tilted(rows, (shrunk / by)[community])
         at_estimate, at_shrunk, inside = (
@@ -181,7 +180,7 @@ class Bootstrap:
                 draw_members(block.offsets, self.seed, first, resample, places)
                 mean[:] = _means(shifted, block.offsets, places)
                 places[:] = block.members[places]
-            sizes = np.tile(np.diff(block.offsets), len(numbers))
+            sizes = np.tile(block.sizes, len(numbers))
             resampled = nodes
             if replicate.offset is not None:
                 resampled = replace(nodes, posteriors=replicate.posteriors(logs))

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32, offsets_of
 
 __all__ = [
     "Communities",
@@ -110,6 +110,30 @@ class Communities:
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
+
+    @property
+    def sizes(self) -> Ints:
+        """Number of members of each community, shape (S,)."""
+        return np.diff(self.offsets)
+
+    @property
+    def community(self) -> Ints:
+        """Community of each member, shape (M,)."""
+        return np.repeat(np.arange(len(self)), self.sizes)
+
+    def only(self, kept: Bools) -> Communities:
+        """The communities without the nodes where `kept`, shape (N,), is false."""
+        inside = kept[self.members]
+        if inside.all():
+            return self
+        return Communities(offsets_of(inside)[self.offsets], self.members[inside])
+
+    def class_counts(self, labels: Ints32, n_classes: int) -> Ints:
+        """Members by class, those with a label below 0 left out, shape (S, C)."""
+        codes = labels[self.members]
+        cells = (self.community * n_classes + codes)[codes >= 0]
+        counts = np.bincount(cells, minlength=len(self) * n_classes)
+        return counts.reshape(len(self), n_classes)
 
     def parts(
         self, memberships: int, communities: int = 1 << 17
@@ -250,14 +274,8 @@ def combine(
     ends of an interval are computed the same way, so the interval of a community
     without unlabelled members has width 0.
     """
-    n_classes = nodes.posteriors.shape[1]
-    sizes = np.diff(batch.offsets)
-    community = np.repeat(np.arange(len(batch)), sizes)
-    codes = nodes.labels[batch.members]
-    known = codes >= 0
-    cells = community[known] * n_classes + codes[known]
-    flat = np.bincount(cells, minlength=len(batch) * n_classes)
-    counts = flat.reshape(len(batch), n_classes)
+    sizes = batch.sizes
+    counts = batch.class_counts(nodes.labels, nodes.posteriors.shape[1])
     n_labelled = counts.sum(axis=1)
     n_estimated = sizes - n_labelled
     usable = n_estimated > 0

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32, offsets_of
+from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.errors import InputError
 from xnq_dist.quantify.interface import Communities, Estimates, NodeTable, Reference
 
@@ -45,24 +45,15 @@ def usable_members(batch: Communities, nodes: NodeTable) -> Usable:
     Functions of a posterior can then be computed once per node instead of once per
     membership. Cost and memory (5 bytes a node) are linear in the nodes and members.
     """
-    keep = nodes.unlabelled[batch.members]
-    offsets, members = _kept(batch.offsets, batch.members, keep)
-    unlabelled = np.diff(offsets)
+    free = batch.only(nodes.unlabelled)
     inside = np.zeros(len(nodes.posteriors), np.bool_)
-    inside[members] = True
+    inside[free.members] = True
     rows = np.flatnonzero(inside)
     inside[rows] = nodes.posteriors[rows].sum(axis=1) > 0
-    offsets, members = _kept(offsets, members, inside[members])
-    rows = np.flatnonzero(inside)
-    places = np.cumsum(inside, dtype=np.int32)[members].astype(np.int64) - 1
-    return Usable(nodes.of(rows), Communities(offsets, places), unlabelled)
-
-
-def _kept(offsets: Ints, members: Ints, keep: Bools) -> tuple[Ints, Ints]:
-    """Offsets and members of the memberships to keep."""
-    if keep.all():
-        return offsets, members
-    return offsets_of(keep)[offsets], members[keep]
+    usable, rows = free.only(inside), np.flatnonzero(inside)
+    places = np.cumsum(inside, dtype=np.int32)[usable.members].astype(np.int64) - 1
+    sets = Communities(usable.offsets, places)
+    return Usable(nodes.of(rows), sets, free.sizes)
 
 
 def reference_rows(

@@ -64,7 +64,7 @@ class SldBcts(Sld):
         estimates = super().estimate(
             usable.sets, calibrated, replace(reference, prior=prior)
         )
-        none_usable = (usable.unlabelled > 0) & (np.diff(usable.sets.offsets) == 0)
+        none_usable = (usable.unlabelled > 0) & (usable.sets.sizes == 0)
         estimates.prevalence[none_usable] = prior
         return estimates
 

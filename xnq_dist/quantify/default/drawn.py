@@ -99,18 +99,19 @@ class DrawnByClass(Quantifier):
         are those of the Beta distribution of this mean and variance, rounded to counts;
         two pseudo-nodes at the prior keep the estimate for a single node uncertain.
         """
-        free = nodes.unlabelled[batch.members]
-        members = batch.members[free]
-        community = np.repeat(np.arange(len(batch)), np.diff(batch.offsets))[free]
+        free = batch.only(nodes.unlabelled)
+        community = free.community
 
         def sums(values: Floats) -> Floats:
             totals = np.bincount(community, values, minlength=len(batch))
             return totals.astype(np.float64)
 
         known = len(reference.labels) or 1000
-        logits = _logits(nodes.posteriors[members], code, float(np.log(known + 1.0)))
+        logits = _logits(
+            nodes.posteriors[free.members], code, float(np.log(known + 1.0))
+        )
         prior = float(np.clip(reference.prior[code], 1e-4, 1 - 1e-4))
-        size = np.maximum(sums(np.ones(len(members))), 1.0)
+        size = np.maximum(free.sizes, 1.0)
         q = (size * np.nan_to_num(share, nan=prior) + 2 * prior) / (size + 2)
         z = logits + (_log_odds(q) - _log_odds(prior))[community]
         spread = sums(expit(z) * expit(-z)) / size

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32, offsets_of
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
 from xnq_dist.quantify.default.drawn import class_shifts
 from xnq_dist.quantify.interface import Communities, NodeTable, Reference
 from xnq_dist.selection.scored_rows import normalised
@@ -100,9 +100,8 @@ def _known_members(
     batch: Communities, nodes: NodeTable, reference: Reference
 ) -> tuple[Ints, _Known]:
     """Members with a label, of all communities: offsets, shape (S + 1,), and rows."""
-    used = nodes.out_of_fold & (nodes.labels >= 0)
-    inside = used[batch.members]
-    members = batch.members[inside]
+    sets = batch.only(nodes.out_of_fold & (nodes.labels >= 0))
+    members = sets.members
     rows = normalised(nodes.posteriors[members], reference.prior)
     rows = (1 - NOISE) * rows + NOISE / rows.shape[1]
     each = np.ones(len(members))
@@ -111,8 +110,7 @@ def _known_members(
         # Unequal weights: as many labels as they are worth.
         of_rows = w * (w.sum() / (w**2).sum())
         each = of_rows[np.searchsorted(reference.rows, members)]
-    offsets = offsets_of(inside)[batch.offsets]
-    return offsets, _Known(rows, nodes.labels[members], each)
+    return sets.offsets, _Known(rows, nodes.labels[members], each)
 
 
 def label_evidence(
@@ -190,7 +188,7 @@ def pooled_members(
         *(batch.offsets, batch.members, nodes.unlabelled, nodes.posteriors),
         *(reference.prior, np.full(n_classes, tilts), mean, variance),
     )
-    number = np.diff(offsets_of(nodes.unlabelled[batch.members])[batch.offsets])
+    number = batch.only(nodes.unlabelled).sizes
     mean[number == 0] = np.nan
     mean /= np.maximum(number, 1)[:, None]
     return Pooled(mean, variance, np.diff(offsets))
