@@ -38,9 +38,9 @@ from xnq_dist.evaluation.regions import (
     REGIONS,
     draw_regions,
     draw_samples_by_class,
-    joined,
 )
 from xnq_dist.evaluation.rivals import RIVALS
+from xnq_dist.quantify.interface import Communities
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def score(case, sets, matrix, block, names):
 
 
 def block_sets(block):
-    return joined([np.flatnonzero(block == b) for b in range(6)])
+    return Communities.of([np.flatnonzero(block == b) for b in range(6)])
 
 
 def test_scores_are_those_by_hand():
@@ -187,7 +187,7 @@ def test_intervals_follow_what_the_design_declares():
 def test_rows_tell_sizes_and_communities_without_labels_apart():
     case, matrix, block = draw_case()
     free = np.flatnonzero(case.nodes.labels < 0)
-    sets = joined([free[:4], free[:7], free[:30], np.arange(100), free[:120]])
+    sets = Communities.of([free[:4], free[:7], free[:30], np.arange(100), free[:120]])
     rows = score(case, sets, matrix, block, ["pcc"])
     found = [
         (r["sizes"], r["labelled"], r["sets"]) for r in rows if r["estimator"] == "pcc"

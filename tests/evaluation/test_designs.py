@@ -8,7 +8,8 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from xnq_dist.evaluation.designs import DESIGNS, LabelPool, draw_labels
-from xnq_dist.evaluation.regions import by_kind, draw_attributes, joined
+from xnq_dist.evaluation.regions import by_kind, draw_attributes
+from xnq_dist.quantify.interface import Communities
 
 N = 1200
 SHARES = (0.05, 0.2)
@@ -125,7 +126,7 @@ def test_groups_by_attribute_are_deciles_of_numbers_and_holders_of_flags():
 
 
 def test_given_communities_divide_by_the_word_their_names_begin_with():
-    sets = joined([np.array([k]) for k in range(4)])
+    sets = Communities.of([np.array([k]) for k in range(4)])
     names = ["dorm 1", "year 2005", "dorm 2", "year 2006"]
     found = by_kind(names, sets)
     assert {k: v.members.tolist() for k, v in found.items()} == {
@@ -138,7 +139,7 @@ def test_given_communities_divide_by_the_word_their_names_begin_with():
 
 
 def test_sets_lose_nodes_that_are_left_out():
-    sets = joined([np.array([0, 1, 2]), np.array([3]), np.array([1, 4])])
+    sets = Communities.of([np.array([0, 1, 2]), np.array([3]), np.array([1, 4])])
     kept = np.array([True, False, True, False, True])
     found = sets.only(kept)
     assert found.offsets.tolist() == [0, 2, 2, 3]

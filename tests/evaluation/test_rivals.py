@@ -8,13 +8,13 @@ from tests.evaluation.test_cells import results, rows
 from tests.evaluation.test_community_cases import blocks
 from xnq_dist.evaluation.community_tables import community_tables
 from xnq_dist.evaluation.real import binomial_floor
-from xnq_dist.evaluation.regions import joined
 from xnq_dist.evaluation.rivals import (
     RIVALS,
     plain_features,
     rival_estimates,
     rival_scores,
 )
+from xnq_dist.quantify.interface import Communities
 
 
 def shown_of(truth, share=0.4, seed=0):
@@ -66,7 +66,7 @@ def test_features_are_averaged_over_one_and_two_hops():
 def test_estimates_are_mean_scores_with_binomial_intervals():
     scores = np.log(np.array([[0.2, 0.8], [0.6, 0.4], [0.5, 0.5], [0.1, 0.9]]))
     labels = np.array([-1, -1, 1, -1], np.int32)
-    sets = joined([np.array([0, 1, 2]), np.array([3])])
+    sets = Communities.of([np.array([0, 1, 2]), np.array([3])])
     found = dict(rival_estimates(sets, dict.fromkeys(RIVALS[:2], scores), labels))
     assert tuple(found) == RIVALS
     np.testing.assert_allclose(found["boosting"].prevalence, [[0.4, 0.6], [0.1, 0.9]])
@@ -79,7 +79,7 @@ def intercept_answer(rate):
     rng = np.random.default_rng(0)
     truth = (rng.random((200, 60)) < np.reshape(rate, (-1, 1))).astype(np.int32)
     labels = np.where(np.arange(60) < 20, truth, -1).astype(np.int32).ravel()
-    sets = joined(list(np.arange(12_000).reshape(200, 60)))
+    sets = Communities.of(list(np.arange(12_000).reshape(200, 60)))
     even = np.log(np.full((12_000, 2), 0.5))
     found = dict(rival_estimates(sets, dict.fromkeys(RIVALS[:2], even), labels))
     return truth[:, 20:].mean(axis=1), found["boosting_intercept"]

@@ -32,7 +32,6 @@ __all__ = [
     "draw_attributes",
     "draw_regions",
     "draw_samples_by_class",
-    "joined",
 ]
 
 REGIONS = ("leiden", "bfs", "walk", "followers", "random", "whole", "unions")
@@ -72,14 +71,6 @@ REPEATS = 5
 PREVALENCES = 21
 
 
-def joined(sets: list[NDArray[np.int64]]) -> Communities:
-    """Make communities from arrays of their members."""
-    sizes = np.array([len(members) for members in sets], np.int64)
-    offsets = offsets_of(sizes)
-    flat = np.concatenate([np.empty(0, np.int64), *sets])
-    return Communities(offsets, flat)
-
-
 def communities_of(assignment: NDArray[np.int64]) -> Communities:
     """Make communities 0, 1, ... from the community of every node, shape (N,).
 
@@ -110,7 +101,7 @@ def draw_regions(
             for resolution in RESOLUTIONS
         }
     if kind == "whole":
-        return {kind: joined([np.arange(n_nodes)])}
+        return {kind: Communities.of([np.arange(n_nodes)])}
     if kind == "unions":
         return _unions(leiden(adjacency, UNION_RESOLUTION, seed), seed)
     random = stream(seed, Purpose.REGIONS, REGIONS.index(kind))
@@ -123,7 +114,7 @@ def draw_regions(
             sets.append(np.sort(members))
         if len(sets) == COUNT:
             break
-    return {kind: joined(sets)} if sets else {}
+    return {kind: Communities.of(sets)} if sets else {}
 
 
 def _region(
@@ -170,7 +161,7 @@ def _unions(assignment: NDArray[np.int64], seed: int) -> dict[str, Communities]:
         if size < number:
             drawn = [random.choice(number, size, replace=False) for _ in range(COUNT)]
             sets = [np.flatnonzero(np.isin(assignment, names)) for names in drawn]
-            unions[f"unions of {size}"] = joined(sets)
+            unions[f"unions of {size}"] = Communities.of(sets)
     return unions
 
 
@@ -191,7 +182,7 @@ def draw_attributes(features: NDArray[np.floating], seed: int) -> Communities:
         used += bool(chosen)
         if used == FEATURES:
             break
-    return joined(sets)
+    return Communities.of(sets)
 
 
 def by_kind(names: Sequence[str], sets: Communities) -> dict[str, Communities]:
@@ -202,7 +193,7 @@ def by_kind(names: Sequence[str], sets: Communities) -> dict[str, Communities]:
 
     Examples
     --------
-    >>> sets = joined([np.array([0]), np.array([1]), np.array([2])])
+    >>> sets = Communities.of([np.array([0]), np.array([1]), np.array([2])])
     >>> list(by_kind(["dorm 1", "year 2005", "dorm 2"], sets))
     ['given dorm', 'given year']
     """
@@ -214,7 +205,7 @@ def by_kind(names: Sequence[str], sets: Communities) -> dict[str, Communities]:
     several = 1 < len(kinds) <= MAX_KINDS and 2 * len(kinds) <= len(names) + 1
     if not several or "" in kinds:
         return {"given": sets}
-    return {f"given {kind}": joined(members) for kind, members in kinds.items()}
+    return {f"given {kind}": Communities.of(members) for kind, members in kinds.items()}
 
 
 def draw_samples_by_class(
@@ -246,4 +237,4 @@ def draw_samples_by_class(
             if len(of_class)
         ]
         sets.append(np.unique(np.concatenate(members)))
-    return joined(sets)
+    return Communities.of(sets)

@@ -163,7 +163,7 @@ def estimate_graph(job: BatchJob) -> dict[str, Prevalence]:
     """
     loaded, quantifier = job.loaded(), job.quantifier()
     nodes, n_nodes = loaded.nodes, len(loaded.nodes.labels)
-    every = Communities(np.array([0, n_nodes]), np.arange(n_nodes))
+    every = Communities.of([np.arange(n_nodes)])
     inputs = every, nodes, loaded.reference
     estimates = {"answer": quantifier.estimate(*inputs)}
     if isinstance(quantifier, Auto):

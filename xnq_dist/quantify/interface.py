@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, TypeVar, cast
@@ -107,6 +107,12 @@ class Communities:
     """Canonical indexes, shape (M,). Those of a user's community are ascending and
     unique; a sample drawn with replacement holds a node once per draw, and quantifiers
     count it once per draw."""
+
+    @classmethod
+    def of(cls, sets: Sequence[Ints]) -> Communities:
+        """Construct from the members of each community."""
+        offsets = offsets_of([len(members) for members in sets])
+        return cls(offsets, np.concatenate([np.empty(0, np.int64), *sets]))
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

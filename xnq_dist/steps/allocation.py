@@ -17,7 +17,7 @@ from functools import cached_property
 
 import numpy as np
 
-from xnq_dist.core.arrays import Floats, Ints, offsets_of
+from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.estimator_fit import (
     PRIOR_VARIANCE,
@@ -106,8 +106,7 @@ class Strata:
             inside[s, stratum[members[free[members]]]] = 1.0
         inner = np.clip(f[:, codes], learnt.least, 1 - learnt.least)
         weights = [np.bincount(of_free, w) for w in (inner * (1 - inner)).T]
-        ends = offsets_of([len(one) for one in communities])
-        batch = Communities(ends, np.concatenate(communities))
+        batch = Communities.of(communities)
         found = Auto(learnt=learnt, parts=parts).in_scenario(
             None, batch, nodes, reference
         )

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 from scipy.special import erfc, ndtri
 
-from xnq_dist.core.arrays import offsets_of
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.node_sums import node_sums
 from xnq_dist.quantify.default.scenarios import Tilt
@@ -59,10 +58,8 @@ def contrast(location: str, first: str, second: str) -> pa.Table:
     learnt, level = run.learnt, run.settings.intervals.level
     places = [run.place(name) for name in (first, second)]
     sets = run.members(np.array(places))
-    members = np.concatenate([*sets, *sets])
-    sizes = [*map(len, sets), sum(map(len, sets))]
     # The third is both together: covariances follow from its variance.
-    batch = Communities(offsets_of(sizes), members)
+    batch = Communities.of([*sets, np.concatenate(sets)])
     auto, plain = Auto(level, learnt, run.parts), Tilt.none(len(nodes.classes))
     tilt = learnt.tilt or plain
     z = float(ndtri((1 + level) / 2))

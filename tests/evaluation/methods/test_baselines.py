@@ -16,7 +16,7 @@ from xnq_dist.evaluation.methods.baselines import (
     enq,
     wvrn,
 )
-from xnq_dist.evaluation.regions import joined
+from xnq_dist.quantify.interface import Communities
 
 
 def wvrn_twin(network, labels, classes, rounds, hard) -> np.ndarray:
@@ -122,7 +122,7 @@ def cdq_twin(sets, labels, classes, scores) -> list[int]:
 def test_cdq_agrees_with_a_plain_loop(by_density, seed):
     network, adjacency = random_graph(edges=1500, seed=seed)
     sets = overlapping(seed)
-    communities = joined([np.array(s, np.int64) for s in sets])
+    communities = Communities.of([np.array(s, np.int64) for s in sets])
     loops = csr_array(baselines.links(adjacency) + eye_array(adjacency.shape[0]))
     for _ in range(2):  # the adjacency stays as it is
         density = densities(communities, loops)

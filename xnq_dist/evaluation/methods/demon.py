@@ -18,7 +18,6 @@ from scipy.sparse import csr_array
 
 from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.evaluation.methods.baselines import links
-from xnq_dist.evaluation.regions import joined
 from xnq_dist.graph.csr import ArrayCsr
 from xnq_dist.graph.moves import FIRST, propagate
 from xnq_dist.quantify import interface
@@ -78,7 +77,9 @@ def demon(adjacency: csr_array[Any], seed: int) -> interface.Communities:
             community = {int(ego), *near[labels == name].tolist()}
             if len(community) > MIN_SIZE:
                 _merge(community, pool, of_node)
-    return joined([np.sort(order[list(community)]) for community in pool])
+    return interface.Communities.of(
+        [np.sort(order[list(community)]) for community in pool]
+    )
 
 
 def visiting_order(n_nodes: int, seed: int) -> NDArray[np.int64]:
