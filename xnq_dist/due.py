@@ -29,7 +29,6 @@ from xnq_dist.graph.tables import Sources
 
 __all__ = [
     "as_recorded",
-    "due_after_embeddings",
     "due_stages",
     "nothing_changed",
     "record_sources",
@@ -78,35 +77,38 @@ def record_sources(run: RunDirectory, sources: Sources) -> None:
 
 
 def due_stages(
-    run: RunDirectory, sources: Sources, settings: Settings
+    run: RunDirectory,
+    sources: Sources,
+    settings: Settings,
+    names: Sequence[str] = tuple(STAGES),
 ) -> tuple[str, ...]:
     """Stages that are due, in order, ``published`` last; empty if there are none.
 
-    Tables without a stored digest are read. The result includes stages that may become
-    due, depending on the result of an earlier one.
+    A stage is due if one that it is made from is, or if its inputs differ. Tables
+    without a stored digest are read. The result includes stages that may become due,
+    depending on the result of an earlier one.
+
+    Parameters
+    ----------
+    names
+        Stages to look at, in order; those before them are complete.
 
     Raises
     ------
     InputError, SettingsError
         For tables or settings that cannot be used.
     """
-    return _due(run, sources, settings, tuple(STAGES))
-
-
-def due_after_embeddings(
-    run: RunDirectory, sources: Sources, settings: Settings
-) -> tuple[str, ...]:
-    """Stages due from ``readout`` on, for the existing embeddings and labels.
-
-    Raises
-    ------
-    StageError
-        When the embeddings are needed and were not kept.
-    """
-    due = _due(run, sources, settings, following("readout"))
-    if "embeddings" in due:
-        require_embeddings(run)
-    return due
+    known = Known(run, sources, settings)
+    due: list[str] = []
+    for name in names:
+        # One that the settings no longer need is to be removed.
+        if name in known.stages or known.used(name):
+            follows = not set(due).isdisjoint(STAGES[name].after)
+            if follows or not known.is_made(name):
+                due.append(name)
+    if known.released and not {"readout", "posteriors"}.isdisjoint(due):
+        due.append("embeddings")  # they are needed again
+    return tuple(name for name in STAGES if name in due)
 
 
 def require_embeddings(run: RunDirectory) -> None:
@@ -125,24 +127,6 @@ def require_embeddings(run: RunDirectory) -> None:
         )
 
 
-def _due(
-    run: RunDirectory, sources: Sources, settings: Settings, names: Sequence[str]
-) -> tuple[str, ...]:
-    """Those of the named stages that are due, in order.
-
-    A stage is due if one that it is made from is, or if its inputs differ.
-    """
-    known = Known(run, sources, settings)
-    due: list[str] = []
-    for name in names:
-        follows = not set(due).isdisjoint(STAGES[name].after)
-        if known.needed(name) and (follows or not known.is_made(name)):
-            due.append(name)
-    if known.released and not {"readout", "posteriors"}.isdisjoint(due):
-        due.append("embeddings")  # they are needed again
-    return tuple(name for name in STAGES if name in due)
-
-
 class TableDigests(dict[str, Any]):
     """Digests of a run's tables, which are read when one is asked for.
 
@@ -150,15 +134,11 @@ class TableDigests(dict[str, Any]):
     """
 
     def __init__(self, run: RunDirectory, sources: Sources, settings: Settings) -> None:
-        super().__init__()
+        super().__init__(source=choose_source(sources.memberships, settings))
         self._of = run, sources, settings
 
     def __missing__(self, name: str) -> Any:
-        _, sources, settings = self._of
-        found: dict[str, Any]
-        if name == "source":
-            found = {name: choose_source(sources.memberships, settings)}
-        elif name == "memberships":
+        if name == "memberships":
             found = answer_digests(*self._of, self["source"])
         else:
             found = read_contents(*self._of)
@@ -180,11 +160,7 @@ class Known:
         embeddings = self.stages.get("embeddings")
         return embeddings is not None and embeddings.released
 
-    def needed(self, name: str) -> bool:
-        """False for an optional stage that is not used, and not there to remove."""
-        return self._used(name) or name in self.stages
-
-    def _used(self, name: str) -> bool:
+    def used(self, name: str) -> bool:
         """Whether the settings need a stage."""
         if name == "select":
             return selects_scales(self.settings)
@@ -193,7 +169,7 @@ class Known:
     def is_made(self, name: str) -> bool:
         """Whether a stage is complete, and made from the present inputs.
 
-        These are compared only if the stages before it are complete.
+        The stages that it is made from must be complete.
         """
         if name == "published":
             record = RunRecord.read(self.run)
@@ -201,13 +177,10 @@ class Known:
                 return False  # a lost record: the run writes its tables and settings
             return _is_published(self.run, self._inputs(name, self.settings))
         manifest = self.stages.get(name)
-        earlier = (each for each in STAGES[name].after if self.needed(each))
-        if manifest is None or any(each not in self.stages for each in earlier):
+        if manifest is None or not self.used(name):
             return False
         if name == "embeddings" and self.released and self.settings.embeddings.write:
             return False
-        if not self._used(name):
-            return False  # made by earlier settings: to be removed
         settings = as_recorded(self.settings, manifest)
         return _made_from(manifest, self._inputs(name, settings))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,9 +14,9 @@ from xnq_dist.core.cluster import Connection
 from xnq_dist.core.failures import stage_errors
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Settings
-from xnq_dist.core.stages import STAGES
+from xnq_dist.core.stages import STAGES, following
 from xnq_dist.core.store import Manifest, RunDirectory, deleting_damage, repaired
-from xnq_dist.due import due_after_embeddings, due_stages, record_sources, summary
+from xnq_dist.due import due_stages, record_sources, require_embeddings, summary
 from xnq_dist.graph.tables import Sources
 from xnq_dist.input_checks import check_inputs, check_request, check_sources
 from xnq_dist.monitor.progress import expect, in_view, warn_if_late, watching
@@ -84,7 +84,7 @@ class Job:
     ) -> None:
         self.run, self.sources, self.settings = run, sources, settings
         self.workers, self.plan, self.request = workers, plan, request
-        self.due = {"labels"}
+        self.due: Sequence[str] = ["labels"]
         """Stages of the run directory that are to be made."""
         if request is None:
             self._find_due()
@@ -126,7 +126,10 @@ class Job:
             check_request(self.run, self.request)
             take_over(self.run, self.request)
             made = relabel(self.run, self.request, progress)
-        self.due = {*due_after_embeddings(self.run, self.sources, self.settings)}
+        later = following("readout")
+        self.due = due_stages(self.run, self.sources, self.settings, later)
+        if "embeddings" in self.due:
+            require_embeddings(self.run)
         return made
 
     def embed(self, progress: Progress) -> Manifest:
@@ -157,7 +160,7 @@ class Job:
         pipeline.publish(self.run, self.settings)
 
     def _find_due(self) -> None:
-        self.due = {*due_stages(self.run, self.sources, self.settings)}
+        self.due = due_stages(self.run, self.sources, self.settings)
 
 
 def each_stage(job: Job) -> None:
