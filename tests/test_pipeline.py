@@ -212,7 +212,7 @@ def test_estimate_bounds_the_measured_run(small_graph, run):
 
 def test_summary_of_an_incomplete_run_is_refused(tmp_path):
     run = RunDirectory(tmp_path)
-    with pytest.raises(StageError, match="not a complete run"):
+    with pytest.raises(StageError, match="no complete stage 'graph'"):
         summary(run)
 
 

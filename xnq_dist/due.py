@@ -17,7 +17,7 @@ from xnq_dist.core.inputs import choose_source, selects_scales
 from xnq_dist.core.lock import run_lock
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.settings import Settings
-from xnq_dist.core.stages import STAGES, following
+from xnq_dist.core.stages import STAGES
 from xnq_dist.core.store import (
     Manifest,
     Published,
@@ -55,7 +55,7 @@ def nothing_changed(
     try:
         with stage_errors(run.uri, OPEN):
             record = RunRecord.read(run)
-            if record is None or due_stages(run, sources, settings):
+            if not record.settings or due_stages(run, sources, settings):
                 return None
             current = Published(run).current()
             if record.sources != sources.absolute():
@@ -72,8 +72,7 @@ def nothing_changed(
 
 def record_sources(run: RunDirectory, sources: Sources) -> None:
     """Record where the tables of a complete run are now, for later commands."""
-    record = RunRecord.read(run) or RunRecord()
-    replace(record, sources=sources.absolute()).write(run)
+    replace(RunRecord.read(run), sources=sources.absolute()).write(run)
 
 
 def due_stages(
@@ -172,8 +171,7 @@ class Known:
         The stages that it is made from must be complete.
         """
         if name == "published":
-            record = RunRecord.read(self.run)
-            if record is None or not record.settings:
+            if not RunRecord.read(self.run).settings:
                 return False  # a lost record: the run writes its tables and settings
             return _is_published(self.run, self._inputs(name, self.settings))
         manifest = self.stages.get(name)
@@ -211,10 +209,7 @@ def as_recorded(settings: Settings, stage: Manifest) -> Settings:
 
 def summary(run: RunDirectory) -> dict[str, Any]:
     """Paths of the results of a complete run, and counts."""
-    graph = run.stage("graph").manifest()
-    quantify = run.stage("quantify").manifest()
-    if graph is None or quantify is None:
-        raise StageError(f"{run.uri} is not a complete run: run it again to resume")
+    graph, quantify = run.complete("graph"), run.complete("quantify")
     current = Published(run).current()
     if current is None:
         raise StageError(f"{run.uri} has no results: run it again to resume")

@@ -31,7 +31,6 @@ from xnq_dist.core.redaction import within
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import (
-    FOLDERS,
     POINTER,
     RUN,
     Manifest,
@@ -119,19 +118,13 @@ def _take(run: RunDirectory, overwrite: bool) -> None:
                 "choose an empty or new folder for --out"
             )
     if overwrite:
-        _remove(run)
+        run.remove("graph")  # and all that is made from it
+        RunRecord().write(run)
     delete_damage(run)
-    if RunRecord.read(run) is None:
+    if RunRecord.read(run) == RunRecord():
         graph = run.stage("graph").manifest()
         RunRecord(nodes=graph.inputs["nodes"] if graph else None).write(run)
     sweep_run(run)
-
-
-def _remove(run: RunDirectory) -> None:
-    """Delete a run's stages; the published results stay."""
-    for name in FOLDERS:
-        run.stage(name).delete_folder()
-    RunRecord().write(run)
 
 
 @in_stage("graph")
@@ -228,8 +221,7 @@ def _claim(
     run: RunDirectory, sources: Sources, settings: Settings, nodes: dict[str, Any]
 ) -> None:
     """Record the graph that the directory holds; refuse a directory of another one."""
-    record = RunRecord.read(run) or RunRecord()
-    record.belongs(nodes, run.uri)
+    RunRecord.read(run).belongs(nodes, run.uri)
     RunRecord(
         nodes=nodes,
         sources=sources.absolute(),

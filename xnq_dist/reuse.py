@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import pyarrow.fs as pafs
 
@@ -73,7 +73,7 @@ class Request:
         """
         run = RunDirectory(base)
         record = RunRecord.read(run)
-        if record is None or not record.settings:
+        if not record.settings:
             raise RunDirectoryError(
                 f"{run.uri} is not a run directory with embeddings: name one with "
                 "--run, or use xnq-dist run"
@@ -84,12 +84,9 @@ class Request:
                 f"--memberships is not used with communities = {settings.communities}, "
                 "the setting of the run: add --set communities=given"
             )
-        paths = dict(record.sources)
-        sources = Sources(
-            str(paths.get("nodes") or ""),
-            str(paths.get("edges") or ""),
-            memberships or paths.get("memberships"),
-        )
+        sources = Sources(**record.sources)
+        if memberships:
+            sources = replace(sources, memberships=memberships)
         where = RunDirectory(base if out is None else out)
         return cls(run.location, where.location, sources, settings, labels)
 
@@ -112,8 +109,7 @@ def take_over(run: RunDirectory, request: Request) -> None:
     _check_settings(stages, request)
     nodes = graph.inputs["nodes"]
     if base.uri != run.uri:
-        record = RunRecord.read(run) or RunRecord()
-        record.belongs(nodes, run.uri)
+        RunRecord.read(run).belongs(nodes, run.uri)
         try:
             _take_stages(base, run, stages, request.labels is None)
             unchanged = _complete_stages(base) == stages

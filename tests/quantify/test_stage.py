@@ -114,9 +114,8 @@ def of(made, **changes):
 def finish(made, sources, settings, client):
     """Do the stage, and record what the run was made from as a run does."""
     manifest = quantify(made.run, sources, settings, client)
-    before = RunRecord.read(made.run) or RunRecord()
     RunRecord(
-        nodes=before.nodes,
+        nodes=RunRecord.read(made.run).nodes,
         sources=sources.absolute(),
         settings=settings.model_dump(mode="json"),
     ).write(made.run)

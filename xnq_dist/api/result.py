@@ -136,8 +136,7 @@ class PrevalenceResult:
     def _page(self) -> Page:
         """The estimates as the report page arranges them."""
         run = self._directory
-        record = RunRecord.read(run) or RunRecord()
-        settings = recorded_settings(record.settings)
+        settings = recorded_settings(RunRecord.read(run).settings)
         # A copy of a manifest is pickled whole, not as a reference to its file.
         stages = {"labels": replace(run.complete("labels"))}
         return Page(Results({"prevalence": self.prevalence}, settings, run, stages))

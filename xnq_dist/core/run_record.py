@@ -19,16 +19,16 @@ class RunRecord:
 
     nodes: Mapping[str, Any] | None = None
     """Digest of the node ids, which identify the graph; None: not read yet."""
-    sources: Mapping[str, str | None] = field(default_factory=dict)
-    """Paths of the tables of the last run."""
+    sources: Mapping[str, Any] = field(default_factory=dict)
+    """Paths of the tables of the last run, for `Sources`; empty: no run read them."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of the last run."""
+    """Settings of the last run; empty: no run read its tables."""
     base: str | None = None
     """The run directory whose embeddings were taken over."""
 
     @classmethod
-    def read(cls, folder: Folder) -> RunRecord | None:
-        """The record of a folder; None if there is none.
+    def read(cls, folder: Folder) -> RunRecord:
+        """The record of a folder; one without values if there is none.
 
         Raises
         ------
@@ -37,9 +37,8 @@ class RunRecord:
         RunDirectoryError
             When another version of this package wrote the file.
         """
-        fields = folder.read_record(RUN)
         try:
-            return None if fields is None else cls(**fields)
+            return cls(**(folder.read_record(RUN) or {}))
         except TypeError as error:
             raise RunDirectoryError(
                 f"{folder.uri} was made by another version of xnq-dist: choose another "
