@@ -93,15 +93,15 @@ def check_request(run: RunDirectory, request: Request) -> None:
     ------
     InputError, SettingsError
         The message has all refusals of the profile.
+    StageError
+        When the graph or the labels of `base` are not complete.
     """
     from xnq_dist.graph import layout
 
     base, settings = RunDirectory(request.base), request.settings
-    graph, labels = base.stage("graph").manifest(), base.stage("labels").manifest()
+    graph, labels = base.complete("graph"), base.complete("labels")
     source = choose_source(request.sources.memberships, settings)
     members = request.sources.memberships if source == "given" else None
-    if graph is None or labels is None:
-        return  # `take_over` says so
     found, classes = profile_again(
         settings,
         run,

@@ -16,7 +16,7 @@ import pyarrow.fs as pafs
 
 from xnq_dist.core.config import recorded_settings
 from xnq_dist.core.differences import differences
-from xnq_dist.core.errors import RunDirectoryError, SettingsError, StageError
+from xnq_dist.core.errors import RunDirectoryError, SettingsError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.settings import Settings
@@ -130,15 +130,10 @@ def take_over(run: RunDirectory, request: Request) -> None:
 
 def _complete_stages(run: RunDirectory) -> dict[str, Manifest]:
     """Manifests of the complete stages; graph, labels and embeddings are required."""
-    made = run.manifests()
-    stages = {name: made[name] for name in TAKEN if name in made}
     for name in ("graph", "labels", "embeddings"):
-        if name not in stages:
-            raise StageError(
-                f"{run.uri} has no complete stage {name!r}, so there are no embeddings "
-                "to quantify from: complete it with xnq-dist run"
-            )
-    return stages
+        run.complete(name)
+    made = run.manifests()
+    return {name: made[name] for name in TAKEN if name in made}
 
 
 def _check_settings(stages: Mapping[str, Manifest], request: Request) -> None:
@@ -155,8 +150,7 @@ def _check_settings(stages: Mapping[str, Manifest], request: Request) -> None:
     for name in ("graph", "embeddings"):
         read = as_recorded(as_read, stages[name])
         inputs = STAGES[name].made_from(stages, graph.inputs, read)
-        if fingerprint(inputs) != stages[name].fingerprint:
-            changed += differences(stages[name].inputs, inputs)
+        changed += differences(stages[name].inputs, inputs)
     if changed:
         raise SettingsError(
             f"the embeddings of {request.base} were made with other settings "
@@ -221,7 +215,7 @@ def relabel(
     """
     from xnq_dist.graph.labelling import label
 
-    graph, known = run.complete("graph"), run.stage("labels").manifest()
+    graph, known = run.complete("graph"), run.complete("labels")
     settings = request.settings
     if request.labels is not None:
         table = open_table(request.labels, "table of labels", settings.input)
@@ -229,11 +223,9 @@ def relabel(
         contents = reader.labels(request.labels)
         made_from = STAGES["labels"].made_from
         expected = fingerprint(made_from({"graph": graph}, contents, settings))
-        if known is None or known.fingerprint != expected:
+        if known.fingerprint != expected:
             require_embeddings(run)
         known = label(run, graph, table, contents, settings, progress)
-    if known is None:
-        raise StageError(f"{run.uri} has no complete stage 'labels': add --labels")
     weighted = settings.columns.label_weight is not None
     if weighted != bool(known.named("label-weights-")):
         raise SettingsError(

@@ -39,11 +39,11 @@ def settled(
     ------
     DoesNotFitError
         When it is not.
+    StageError
+        When the graph is not complete.
     """
     settings = cluster.settle(client, settings)
-    graph = run.stage("graph").manifest()
-    if graph is None:
-        return settings  # the stage says so
+    graph = run.complete("graph")
     workers = cluster.workers_of(client, settings)
     labels, plan = run.stage("labels").manifest(), Plan.read(run)
     size = size_of(graph, run.stage("graph"), labels)
