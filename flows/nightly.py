@@ -17,13 +17,13 @@ from xnq_dist.monitor.on_prefect import deployed_settings, stage, state_of
 
 __all__ = ["nightly"]
 
-# Each is a Prefect task, which calls the function of `xnq_dist.pipeline` of its name.
-prepare = stage("graph", Job.prepare)
-embed = stage("embed", Job.embed)
-fit_readout = stage("readout", Job.fit_readout)
-posteriors = stage("posteriors", Job.posteriors)
-quantify = stage("quantify", Job.quantify)
-publish = stage("publish", Job.publish)
+# Each is a Prefect task, which does the stage of a `Job` of this name.
+prepare = stage("graph")
+embed = stage("embed")
+fit_readout = stage("readout")
+posteriors = stage("posteriors")
+quantify = stage("quantify")
+publish = stage("publish")
 
 
 @flow(name="xnq-nightly", persist_result=False, validate_parameters=True)

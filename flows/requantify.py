@@ -12,11 +12,11 @@ from xnq_dist.monitor.on_prefect import stage, state_of
 
 __all__ = ["requantify"]
 
-relabel = stage("labels", Job.relabel)
-fit_readout = stage("readout", Job.fit_readout)
-posteriors = stage("posteriors", Job.posteriors)
-quantify = stage("quantify", Job.quantify)
-publish = stage("publish", Job.publish)
+relabel = stage("labels")
+fit_readout = stage("readout")
+posteriors = stage("posteriors")
+quantify = stage("quantify")
+publish = stage("publish")
 
 
 @flow(name="xnq-requantify", persist_result=False, validate_parameters=True)

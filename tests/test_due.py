@@ -22,11 +22,11 @@ from tests.test_pipeline import assert_same, attempts, relabel, whole_line
 from xnq_dist import pipeline
 from xnq_dist.core.errors import InputError, RunDirectoryError
 from xnq_dist.core.run_record import RunRecord
-from xnq_dist.core.stages import STAGES
+from xnq_dist.core.stages import STAGES, StageRecord
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.due import due_stages, nothing_changed
 from xnq_dist.graph.tables import Sources
-from xnq_dist.jobs import each_stage
+from xnq_dist.jobs import Job, Workers, each_stage
 
 
 @pytest.fixture
@@ -272,13 +272,27 @@ def test_each_lost_stage_is_due_with_what_follows(tmp_path, graph, run):
 
 def test_a_job_makes_every_stage_in_their_order():
     class Listed:
-        request, done = None, []
+        first, done = "graph", []
 
-        def do(self, name, _function):
+        def do(self, name):
             self.done.append(name)
 
     each_stage(Listed())
     assert [*dict.fromkeys(row.made_by for row in STAGES.values())] == Listed.done
+
+
+def test_a_row_and_a_function_are_a_stage(tmp_path, graph, client, monkeypatch):
+    called = []
+    row = StageRecord("more", 1, dict, "more", after=("posteriors",))
+    monkeypatch.setitem(STAGES, row.name, row)
+    monkeypatch.setattr(pipeline, "more", lambda *given: called.append(given), False)
+    run, sources = RunDirectory(tmp_path / "run"), members_of(graph)
+    job = Job(run, sources, SETTINGS, Workers(SETTINGS, client), request=object())
+    job.due = ["more"]
+    monkeypatch.setattr(Job, "labels", lambda job, progress: None)
+    each_stage(job)
+    assert [(*given[:3],) for given in called] == [(run, SETTINGS, client)]
+    assert [*job.made] == ["labels", "more"]
 
 
 def test_results_that_are_gone_are_published_again(tmp_path, graph, run, client):

@@ -84,29 +84,30 @@ class Job:
     ) -> None:
         self.run, self.sources, self.settings = run, sources, settings
         self.workers, self.plan, self.request = workers, plan, request
-        self.due: Sequence[str] = ["labels"]
+        self.first = "graph" if request is None else "labels"
+        """Stage that also records tables and settings: it is due with any other."""
+        self.due: Sequence[str] = [self.first]
         """Stages of the run directory that are to be made."""
         if request is None:
             self._find_due()
         self.made: dict[str, float | None] = {}
         """Stages of the job that were done, and their seconds where recorded."""
 
-    def do(
-        self,
-        name: str,
-        stage: Callable[[Job, Progress], Manifest | None],
-        run: Callable[..., Any] = in_view,
-    ) -> None:
+    def do(self, name: str, run: Callable[..., Any] = in_view) -> None:
         """Do a stage of the job, if it is due; `run` calls it, as `in_view` does.
 
-        The first one, which also records tables and settings, is due with any other.
+        A method of its name does it; else the function of its name of `pipeline`,
+        called with a client of the workers.
         """
-        first = name in ("graph", "labels")
-        if self.due and (first or name in {STAGES[due].made_by for due in self.due}):
-            made = run(name, partial(stage, self))
+        due = {self.first, *(STAGES[each].made_by for each in self.due)}
+        if self.due and name in due:
+            work = getattr(self, name, None)
+            if work is None:
+                work = partial(self._staged, name, getattr(pipeline, name))
+            made = run(name, work)
             self.made[name] = made.seconds if made else None
 
-    def prepare(self, progress: Progress) -> Manifest:
+    def graph(self, progress: Progress) -> Manifest:
         """Read and check the tables, partition the graph, code the labels."""
         made = pipeline.prepare(
             self.run,
@@ -119,7 +120,7 @@ class Job:
         self._find_due()
         return made
 
-    def relabel(self, progress: Progress) -> Manifest:
+    def labels(self, progress: Progress) -> Manifest:
         """Take over the embeddings of a run, and read its new labels."""
         assert self.request is not None  # noqa: S101 - see `requantify`
         with deleting_damage(self.run):
@@ -132,17 +133,9 @@ class Job:
             require_embeddings(self.run)
         return made
 
-    def embed(self, progress: Progress) -> Manifest:
-        """Run the reservoir's message passing on the workers."""
-        return self._staged("embed", pipeline.embed, progress)
-
-    def fit_readout(self, progress: Progress) -> Manifest:
+    def readout(self, progress: Progress) -> Manifest:
         """Fit and calibrate the classifier on the labelled nodes."""
         return self._staged("readout", pipeline.fit_readout, progress)
-
-    def posteriors(self, progress: Progress) -> Manifest:
-        """Write the class probabilities of every node."""
-        return self._staged("posteriors", pipeline.posteriors, progress)
 
     def quantify(self, progress: Progress) -> Manifest:
         """Estimate the communities, batches of them in parallel."""
@@ -165,15 +158,9 @@ class Job:
 
 def each_stage(job: Job) -> None:
     """Do the due stages of a job in their order."""
-    if job.request is None:
-        job.do("graph", Job.prepare)
-        job.do("embed", Job.embed)
-    else:
-        job.do("labels", Job.relabel)
-    job.do("readout", Job.fit_readout)
-    job.do("posteriors", Job.posteriors)
-    job.do("quantify", Job.quantify)
-    job.do("publish", Job.publish)
+    later = (stage.made_by for stage in STAGES.values())
+    for name in dict.fromkeys([job.first, *later]):
+        job.do(name)
 
 
 def run_all(

@@ -38,7 +38,7 @@ class StageRecord:
     inputs: Callable[[Stages, Digests, Settings], dict[str, Any]]
     """What it is made from."""
     made_by: str
-    """Stage of a job that makes it."""
+    """Stage of a job that makes it: a method of `jobs.Job`, else of `pipeline`."""
     after: tuple[str, ...] = ()
     """Stages that it is made from."""
     on_workers: bool = True

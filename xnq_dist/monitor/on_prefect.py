@@ -103,9 +103,9 @@ def state_of(
     return state
 
 
-def stage(name: str, work: Callable[[Any, Progress], Any]) -> Callable[[Any], None]:
+def stage(name: str) -> Callable[[Any], None]:
     """A stage of a `Job` as a Prefect task of the current flow run, if it is due."""
-    return lambda job: job.do(name, work, _as_task)
+    return lambda job: job.do(name, _as_task)
 
 
 def _send_artifact(text: str) -> None:
