@@ -1,4 +1,4 @@
-"""The stages of a run: their order, what each is made from, and where it runs.
+"""The stages of a run: their order, and what each is made from.
 
 A stage is due when its inputs differ, and with it what is made from it.
 `jobs.each_stage` does those that are due.
@@ -41,8 +41,6 @@ class StageRecord:
     """Stage of a job that makes it: a method of `jobs.Job`, else of `pipeline`."""
     after: tuple[str, ...] = ()
     """Stages that it is made from."""
-    on_workers: bool = True
-    """Whether it needs a cluster."""
     stays: bool = False
     """Whether it and what is made from it stay until their own inputs differ.
 
@@ -59,9 +57,9 @@ class StageRecord:
 STAGES = {
     stage.name: stage
     for stage in (
-        StageRecord("graph", 5, graph_inputs, "graph", on_workers=False),
-        StageRecord("labels", 3, labels_inputs, "graph", ("graph",), on_workers=False),
-        StageRecord("scores", 2, scores_inputs, "graph", ("graph",), on_workers=False),
+        StageRecord("graph", 5, graph_inputs, "graph"),
+        StageRecord("labels", 3, labels_inputs, "graph", ("graph",)),
+        StageRecord("scores", 2, scores_inputs, "graph", ("graph",)),
         StageRecord(
             "select", 3, select_inputs, "embed", ("graph", "labels"), stays=True
         ),
@@ -73,9 +71,7 @@ STAGES = {
         StageRecord(
             "quantify", 15, quantify_inputs, "quantify", ("posteriors", "labels")
         ),
-        StageRecord(
-            "published", 5, published_inputs, "publish", ("quantify",), on_workers=False
-        ),
+        StageRecord("published", 5, published_inputs, "publish", ("quantify",)),
     )
 }
 
