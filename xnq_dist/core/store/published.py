@@ -15,10 +15,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from xnq_dist.core.errors import DamagedError, RunDirectoryError
-from xnq_dist.core.store.checksums import FileRecord
+from xnq_dist.core.manifest import FileRecord, Manifest
 from xnq_dist.core.store.folder import MANIFEST
 from xnq_dist.core.store.run_directory import VERSIONS, RunDirectory
-from xnq_dist.core.store.stage_folder import Manifest, Stage
+from xnq_dist.core.store.stage_folder import Stage
 
 __all__ = ["POINTER", "Published", "Version", "read_published"]
 

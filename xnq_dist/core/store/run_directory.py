@@ -9,13 +9,14 @@ from typing import Any
 
 from xnq_dist.core.differences import differences
 from xnq_dist.core.errors import StageError
+from xnq_dist.core.manifest import Manifest
 from xnq_dist.core.redaction import joined
 from xnq_dist.core.stages import STAGES, following
 from xnq_dist.core.store.checksums import fingerprint
 from xnq_dist.core.store.folder import Folder
-from xnq_dist.core.store.stage_folder import Manifest, Stage
+from xnq_dist.core.store.stage_folder import Stage
 
-__all__ = ["FOLDERS", "VERSIONS", "RunDirectory"]
+__all__ = ["VERSIONS", "RunDirectory"]
 
 log = logging.getLogger(__name__)
 
