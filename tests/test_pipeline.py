@@ -21,7 +21,7 @@ from tests.conftest import (
 from xnq_dist import pipeline
 from xnq_dist.core import cluster
 from xnq_dist.core.errors import RunDirectoryError, StageError
-from xnq_dist.core.store import Published, RunDirectory
+from xnq_dist.core.store import RunDirectory
 from xnq_dist.due import summary
 from xnq_dist.graph.tables import Sources
 
@@ -199,7 +199,7 @@ def test_another_graphs_directory_needs_overwrite(tmp_path, run):
     with_graph(run.uri, other, small_settings(), overwrite=True)
     assert run.complete("graph").facts["n_nodes"] == 500
     # The next results are compared with these by the names of the communities.
-    assert list(Published(run).history())
+    assert list(run.history())
 
 
 def test_estimate_bounds_the_measured_run(small_graph, run):

@@ -20,7 +20,6 @@ from xnq_dist.core.settings import Settings
 from xnq_dist.core.stages import STAGES
 from xnq_dist.core.store import (
     Manifest,
-    Published,
     RunDirectory,
     fingerprint,
 )
@@ -57,7 +56,7 @@ def nothing_changed(
             record = RunRecord.read(run)
             if not record.settings or due_stages(run, sources, settings):
                 return None
-            current = Published(run).current()
+            current = run.current()
             if record.sources != sources.absolute():
                 with run_lock(run):
                     record_sources(run, sources)
@@ -192,11 +191,10 @@ def _made_from(manifest: Manifest, inputs: Mapping[str, Any]) -> bool:
 
 def _is_published(run: RunDirectory, inputs: Mapping[str, Any]) -> bool:
     """Whether these results are published undamaged, each file at its path."""
-    published = Published(run)
-    current = published.current()
+    current = run.current()
     if current is None or not _made_from(current.manifest, inputs):
         return False
-    return published.is_placed(current) and not current.stage.damages()
+    return run.is_placed(current) and not current.stage.damages()
 
 
 def as_recorded(settings: Settings, stage: Manifest) -> Settings:
@@ -210,7 +208,7 @@ def as_recorded(settings: Settings, stage: Manifest) -> Settings:
 def summary(run: RunDirectory) -> dict[str, Any]:
     """Paths of the results of a complete run, and counts."""
     graph, quantify = run.complete("graph"), run.complete("quantify")
-    current = Published(run).current()
+    current = run.current()
     if current is None:
         raise StageError(f"{run.uri} has no results: run it again to resume")
     more = {

@@ -15,7 +15,7 @@ from tests.conftest import SmallGraph, small_settings, write_graph
 from xnq_dist import pipeline
 from xnq_dist.app import running
 from xnq_dist.core.errors import InfrastructureError
-from xnq_dist.core.store import Published, RunDirectory
+from xnq_dist.core.store import RunDirectory
 
 pytestmark = pytest.mark.server
 
@@ -89,7 +89,7 @@ def test_the_command_runs_the_flow(graph, tmp_path, prefect_api):
     out = tmp_path / "run"
     words = run_words(Path(graph.sources.nodes).parent, out, *SMALL)
     assert ended(*words, "--prefect") == 0
-    assert Published(RunDirectory(out)).current_id()
+    assert RunDirectory(out).current_id()
     with get_client(sync_client=True) as client:
         found = client.request("POST", "/flow_runs/filter", json={}).json()
     newest = max(found, key=lambda run: run["created"])

@@ -16,7 +16,7 @@ from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InfrastructureError, InputError
 from xnq_dist.core.lock import LOCK, run_lock
 from xnq_dist.core.run_record import RunRecord
-from xnq_dist.core.store import Published, RunDirectory, sealed
+from xnq_dist.core.store import RunDirectory, sealed
 from xnq_dist.core.waiting import LOOKED
 from xnq_dist.monitor.on_prefect import results_text
 from xnq_dist.monitor.progress import expect, in_view
@@ -151,7 +151,7 @@ def test_the_message_for_prefect_has_the_changes_and_the_place_of_the_report(tmp
 
     run = night(0)
     assert results_text(run, None, None).startswith("First results")
-    before = Published(run).current_id()
+    before = run.current_id()
     assert results_text(run, before, None).startswith("Nothing changed")
     night(1)
     where = "http://reports.example/nightly/report.html"

@@ -14,7 +14,7 @@ from tests.report.fake_run import NASTY, prevalence_table, write_fake_run
 from xnq_dist.app.cli import app
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import RunDirectoryError, SettingsError
-from xnq_dist.core.store import Published, RunDirectory
+from xnq_dist.core.store import RunDirectory
 from xnq_dist.steps import history as step
 from xnq_dist.steps.history import read_history
 from xnq_dist.steps.publish import publish
@@ -54,7 +54,7 @@ def test_every_run_has_a_row_for_each_community_and_class(tmp_path: Path) -> Non
         (12, 1, 1),
     ]
     assert history.table.num_rows == 3 * 12 * 2
-    versions = Published(run).versions()
+    versions = run.versions()
     assert [r.run for r in history.runs()] == [v.run_id for v in versions]
     for version in versions:
         rows = version.read("prevalence")
@@ -74,10 +74,10 @@ def test_history_outlives_removed_and_damaged_versions(
 ) -> None:
     for seed in range(4):
         run = night(tmp_path / "run", "retention.versions=2", seed=seed)
-    assert len(Published(run).versions()) == 2
+    assert len(run.versions()) == 2
     assert len(read_history(run.uri).runs()) == 4
     # The newest table is damaged: its run is left out, and the next one is published.
-    current = Published(run).current()
+    current = run.current()
     path = Path(current.stage.path("history.parquet"))
     path.write_bytes(b"\0" + path.read_bytes()[1:])
     assert len(read_history(run.uri).runs()) == 3
@@ -105,7 +105,7 @@ def test_runs_that_cannot_be_compared_are_another_series(tmp_path: Path) -> None
     assert (len(history.runs()), history.others) == (2, 1)
     # Results that are published again are one run.
     publish(run, load_settings(overrides=["quantifier=auto", "report.node=user"]))
-    assert len(Published(run).versions()) == 4
+    assert len(run.versions()) == 4
     assert len(read_history(run.uri).runs()) == 2
 
 
@@ -148,7 +148,7 @@ def test_a_larger_min_size_holds_for_earlier_rows_too(tmp_path: Path) -> None:
     assert shares(run, "c03") == [None]
     assert shares(run, "c04")[0] is None
     assert shares(run, "c05")[0] is not None
-    changes = Published(run).current().read("changes")
+    changes = run.current().read("changes")
     for name, known in (("c03", False), ("c04", False), ("c05", True)):
         rows = changes.filter(pc.equal(changes["community"], name))
         assert pc.is_valid(rows["before"]).to_pylist() == [known] * 2

@@ -29,7 +29,7 @@ from xnq_dist.core.errors import InfrastructureError, XnqError
 from xnq_dist.core.progress import Progress
 from xnq_dist.core.redaction import redacted
 from xnq_dist.core.settings import Settings
-from xnq_dist.core.store import Published, RunDirectory
+from xnq_dist.core.store import RunDirectory
 from xnq_dist.monitor.attempts import limited, repeated
 from xnq_dist.monitor.log_lines import attached
 from xnq_dist.monitor.progress import in_view, log_lines
@@ -87,7 +87,7 @@ def state_of(
     try:
         warn_of_credentials(**(_flow_run().parameters or {}))
         check_starts()
-        before = Published(run).current_id()
+        before = run.current_id()
         with attached(_LogLines(run_id)):
             chosen = settings()
             with recorded(out, run_id=run_id), log_lines(), limited(timeout):
@@ -168,7 +168,7 @@ def results_text(run: RunDirectory, before: str | None, address: str | None) -> 
     address
         The setting `watch.address`.
     """
-    version = Published(run).current()
+    version = run.current()
     if version is None:
         return "No results are published."
     place = run.uri_of("report.html")

@@ -8,7 +8,7 @@ from typing import Any
 
 from xnq_dist.core.errors import InfrastructureError
 from xnq_dist.core.lock import holder
-from xnq_dist.core.store import Published, RunDirectory, require_run
+from xnq_dist.core.store import RunDirectory, require_run
 from xnq_dist.monitor.progress import seconds_left_text
 from xnq_dist.monitor.status import NEXT, RunStatus
 
@@ -40,7 +40,7 @@ def standing(directory: str) -> dict[str, Any]:
     elif noted is not None and noted.ended is not None:
         noted = None  # of the run before
     again = NEXT[InfrastructureError.exit_code]
-    version = Published(run).current()
+    version = run.current()
     known: dict[str, Any] = {"run": run.uri}
     if noted is None:
         state, todo = ("empty", again) if version is None else ("finished", NEXT[0])

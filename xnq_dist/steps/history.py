@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from xnq_dist.core.errors import RunDirectoryError, SettingsError, XnqError
 from xnq_dist.core.settings import Settings
-from xnq_dist.core.store import Published, RunDirectory, Version, fingerprint
+from xnq_dist.core.store import RunDirectory, Version, fingerprint
 from xnq_dist.quantify.checks.quality import (
     SUPPRESSED,
     VALUES,
@@ -209,8 +209,8 @@ def _history(results: Results, now: pa.Table, found: dict[str, pa.Array]) -> pa.
             "changed": found["changed"].cast(pa.bool_()),
         }
     )
-    published = Published(results.directory)
-    past, newest = _past_rows(published), next(iter(published.history()), None)
+    run_directory = results.directory
+    past, newest = _past_rows(run_directory), next(iter(run_directory.history()), None)
     if past is None:
         return rows
     if newest and newest.manifest.facts["results"] == facts["results"]:
@@ -225,13 +225,13 @@ def _history(results: Results, now: pa.Table, found: dict[str, pa.Array]) -> pa.
     return table.filter(pc.is_in(table["run"], pc.unique(table["run"])[-runs:]))
 
 
-def _past_rows(published: Published) -> pa.Table | None:
+def _past_rows(run: RunDirectory) -> pa.Table | None:
     """Rows of all runs published in a place; None if there are none.
 
     The newest table has the rows of all versions before it. One that is damaged is
     named in a warning, and the rows of its run are left out.
     """
-    for version in published.history():
+    for version in run.history():
         try:
             return version.read("history").drop_columns("run_id")
         except (XnqError, OSError) as error:
@@ -321,7 +321,7 @@ def read_history(location: str) -> History:
         When nothing is published there, or no version can be read.
     """
     run = RunDirectory(location)
-    table = _past_rows(Published(run))
+    table = _past_rows(run)
     if table is None:
         raise RunDirectoryError(
             f"{run.uri} has no published results: complete it with xnq-dist run"

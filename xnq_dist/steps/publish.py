@@ -13,7 +13,6 @@ from xnq_dist.core.settings import Settings
 from xnq_dist.core.stages import STAGES
 from xnq_dist.core.store import (
     FileRecord,
-    Published,
     RunDirectory,
     TableWriter,
     Version,
@@ -54,16 +53,15 @@ def publish(run: RunDirectory, settings: Settings) -> None:
     inputs = STAGES["published"].made_from(stages, {}, settings)
     content = fingerprint(inputs)
     results = fingerprint({**inputs, "settings": None})
-    published = Published(run)
-    version, earlier = published.current(), None
+    version, earlier = run.current(), None
     if version is None or version.manifest.facts.get("content") != content:
-        known = published.history()
+        known = run.history()
         others = (v for v in known if v.manifest.facts.get("results") != results)
         before = next(others, None)
         earlier = before if settings.anomalies.last == "previous" else None
         # Results that come back are a version of their own: its history goes on.
         run_id = fingerprint(content, before.run_id if before else "")
-        version = published.version(run_id)
+        version = run.version(run_id)
     if version is None:
         quantify = stages["quantify"]
         tables = {
@@ -71,7 +69,7 @@ def publish(run: RunDirectory, settings: Settings) -> None:
         }
         if settings.disclosure.table == "nulls":
             tables["prevalence"] = without_values(tables["prevalence"])
-        numbers = (each.number for each in published.versions())
+        numbers = (each.number for each in run.versions())
         facts = {
             "content": content,
             "results": results,
@@ -86,15 +84,15 @@ def publish(run: RunDirectory, settings: Settings) -> None:
         log.info("results %s are complete in %s", run_id, version.stage.uri)
     elif faults := version.stage.damages():
         raise faults[0]
-    published.publish(version)
-    published.trim(settings.retention.versions)
+    run.publish(version)
+    run.trim(settings.retention.versions)
 
 
 def _write(run: RunDirectory, results: Results, inputs: dict[str, Any]) -> Version:
     """Write a version: its files, then its manifest."""
     settings, facts = results.settings, results.facts
     stages, began = results.stages, time.monotonic()
-    attempt = Published(run).stage(results.run_id).begin(results.run_id)
+    attempt = run.stage_of(results.run_id).begin(results.run_id)
     files: list[FileRecord] = []
 
     def write(name: str, table: pa.Table) -> None:

@@ -4,7 +4,7 @@ from xnq_dist.core.manifest import FileRecord, Manifest
 from xnq_dist.core.store.checksums import CheckedFile, fingerprint
 from xnq_dist.core.store.files import TableWriter
 from xnq_dist.core.store.folder import MANIFEST, Folder, sealed
-from xnq_dist.core.store.published import POINTER, Published, Version, read_published
+from xnq_dist.core.store.published import POINTER, Version, read_published
 from xnq_dist.core.store.repair import (
     PLAN,
     RUN,
@@ -27,7 +27,6 @@ __all__ = [
     "FileRecord",
     "Folder",
     "Manifest",
-    "Published",
     "RunDirectory",
     "Stage",
     "TableWriter",

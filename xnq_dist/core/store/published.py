@@ -16,13 +16,15 @@ import pyarrow as pa
 
 from xnq_dist.core.errors import DamagedError, RunDirectoryError
 from xnq_dist.core.manifest import FileRecord, Manifest
-from xnq_dist.core.store.folder import MANIFEST
-from xnq_dist.core.store.run_directory import VERSIONS, RunDirectory
+from xnq_dist.core.redaction import joined
+from xnq_dist.core.store.folder import MANIFEST, Folder
 from xnq_dist.core.store.stage_folder import Stage
 
-__all__ = ["POINTER", "Published", "Version", "read_published"]
+__all__ = ["POINTER", "VERSIONS", "Published", "Version", "read_published"]
 
 POINTER = "published.json"
+VERSIONS = "versions"
+"""Folder of the published versions."""
 TABLES = (
     "prevalence.parquet",
     "totals.parquet",
@@ -91,31 +93,35 @@ class Version:
         return known[table]
 
 
-class Published:
-    """The published results of a run directory."""
+class Published(Folder):
+    """A run's folder, with its published results."""
 
-    def __init__(self, run: RunDirectory) -> None:
-        self._run = run
+    def __init__(self, location: str | Path) -> None:
+        super().__init__(Folder.of(location).location)
 
-    def stage(self, run_id: str) -> Stage:
-        """The stage folder of a version, which need not exist."""
-        return self._run.stage(f"{VERSIONS}/{run_id}")
+    def stage(self, name: str) -> Stage:
+        """The folder of a stage, which need not exist."""
+        return Stage(joined(self.location, name), self)
+
+    def stage_of(self, run_id: str) -> Stage:
+        """The stage folder of a version."""
+        return self.stage(f"{VERSIONS}/{run_id}")
 
     def version(self, run_id: str) -> Version | None:
         """The complete version with this run id; None if there is none."""
-        stage = self.stage(run_id)
+        stage = self.stage_of(run_id)
         manifest = stage.manifest()
         return Version(stage, manifest) if manifest else None
 
     def versions(self) -> list[Version]:
         """All complete versions, in order of publication."""
-        found = map(self.version, self._run.child(VERSIONS).names())
+        found = map(self.version, self.child(VERSIONS).names())
         return sorted(filter(None, found), key=lambda each: (each.number, each.run_id))
 
     def current_id(self) -> str:
         """The run id that `POINTER` names; empty if it is missing or damaged."""
         try:
-            pointer = self._run.read_record(POINTER)
+            pointer = self.read_record(POINTER)
         except DamagedError:
             pointer = None
         return str(pointer.get("run_id")) if pointer else ""
@@ -139,35 +145,35 @@ class Published:
             "version": f"{VERSIONS}/{version.run_id}",
             "created": version.manifest.created,
         }
-        with self._run.replacing(r.name for r in version.manifest.files) as copies:
+        with self.replacing(r.name for r in version.manifest.files) as copies:
             # Copies: damage to one of the two leaves the other. All are on the disk
             # before the pointer changes: on a full disk the results before stay.
             for name, copy in copies.items():
-                self._run.copy(f"{pointer['version']}/{name}", copy)
-            self._run.sync(copies.values())
-            self._run.write_record(POINTER, pointer)
+                self.copy(f"{pointer['version']}/{name}", copy)
+            self.sync(copies.values())
+            self.write_record(POINTER, pointer)
         for name in self._outdated(version):
-            self._run.delete(name)
+            self.delete(name)
 
     def is_placed(self, version: Version) -> bool:
         """Whether it is the current one, with its files alone at the fixed paths."""
         return (
             self.current_id() == version.run_id
             and not self._outdated(version)
-            and not any(Stage(self._run.location).damaged(version.manifest.files))
+            and not any(Stage(self.location).damaged(version.manifest.files))
         )
 
     def _outdated(self, version: Version) -> set[str]:
         """Files at fixed paths that this version does not have."""
         named = {record.name for record in version.manifest.files}
-        return {*self._run.names()} & {*TABLES} - named
+        return {*self.names()} & {*TABLES} - named
 
     def trim(self, keep: int) -> None:
         """Remove the oldest versions; the current one and the one before it stay."""
         last = self.history()[:2]
         old = [each.run_id for each in self.versions()[:-keep] if each not in last]
-        for name in self._run.child(VERSIONS).names():
-            folder = self.stage(name)
+        for name in self.child(VERSIONS).names():
+            folder = self.stage_of(name)
             if name in old or not folder.exists(MANIFEST):  # of a killed run
                 folder.delete_folder()
 
@@ -196,13 +202,13 @@ def read_published(location: str | Path) -> Version:
     >>> results = read_published("run")  # doctest: +SKIP
     >>> results.read("prevalence")  # doctest: +SKIP
     """
-    run = RunDirectory(location)
+    run = Published(location)
     pointer = run.read_record(POINTER)
     if not pointer:
         raise RunDirectoryError(
             f"{run.uri} has no published results: complete it with xnq-dist run"
         )
-    stage = Published(run).stage(str(pointer.get("run_id")))
+    stage = run.stage_of(str(pointer.get("run_id")))
     manifest = stage.intact()
     if not manifest:
         raise DamagedError(run.uri, POINTER, f"names {stage.name}, which is missing")

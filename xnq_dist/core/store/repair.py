@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from xnq_dist.core.errors import DamagedError, InfrastructureError, RunDirectoryError
 from xnq_dist.core.redaction import within
-from xnq_dist.core.store.published import POINTER, Published
+from xnq_dist.core.store.published import POINTER
 from xnq_dist.core.store.run_directory import RunDirectory
 
 __all__ = [
@@ -62,10 +62,9 @@ def verify(location: str | Path) -> list[DamagedError]:
     """
     run = RunDirectory(location)
     require_run(run)
-    published = Published(run)
     faults = [fault for stage in run.stages() for fault in stage.damages()]
-    named = published.current_id()
-    if named and not published.current():
+    named = run.current_id()
+    if named and not run.current():
         what = f"names {named}, which is not complete"
         faults.append(DamagedError(run.uri, POINTER, what))
     return [*faults, *_damaged_records(run)]
@@ -90,7 +89,7 @@ def delete_damage(run: RunDirectory, thorough: bool = False) -> int:
         Read every byte; else check manifests, sizes of files, and the currently
         published results.
     """
-    current = Published(run).current_id()
+    current = run.current_id()
     deleted = []
     for fault in _damaged_records(run):
         run.delete(fault.file)

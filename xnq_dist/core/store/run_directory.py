@@ -4,40 +4,29 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from xnq_dist.core.differences import differences
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.manifest import Manifest
-from xnq_dist.core.redaction import joined
 from xnq_dist.core.stages import STAGES, following
 from xnq_dist.core.store.checksums import fingerprint
-from xnq_dist.core.store.folder import Folder
+from xnq_dist.core.store.published import VERSIONS, Published
 from xnq_dist.core.store.stage_folder import Stage
 
-__all__ = ["VERSIONS", "RunDirectory"]
+__all__ = ["RunDirectory"]
 
 log = logging.getLogger(__name__)
 
 CHECKPOINTS = "checkpoints"
 """Folder of the supersteps that a run resumes from; removed when they end."""
-VERSIONS = "versions"
-"""Folder of the published versions."""
 FOLDERS = (*STAGES, CHECKPOINTS)
 """Folders of stages and of the work on one; that of ``published`` never exists, because
 its folders are versions (`Published`)."""
 
 
-class RunDirectory(Folder):
+class RunDirectory(Published):
     """A run's folder, with stage folders and published results."""
-
-    def __init__(self, location: str | Path) -> None:
-        super().__init__(Folder.of(location).location)
-
-    def stage(self, name: str) -> Stage:
-        """The folder of a stage."""
-        return Stage(joined(self.location, name), self)
 
     def complete(self, name: str) -> Manifest:
         """The manifest of a stage; a `StageError` if the stage is not complete."""
