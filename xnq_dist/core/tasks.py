@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from xnq_dist.core import npy
 from xnq_dist.core.cluster import smallest_memory
 from xnq_dist.core.errors import StageError
+from xnq_dist.core.progress import Counts, uncounted
 from xnq_dist.core.threads import map_threads, threads_here
-from xnq_dist.core.waiting import gather, run_on_workers, wait_all, workers
+from xnq_dist.core.waiting import gather, run_on_workers, workers
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -59,7 +60,7 @@ class Tasks:
         self,
         work: Callable[[T], R],
         items: Sequence[T],
-        progress: Callable[[int, int], object] | None = None,
+        progress: Counts = uncounted,
     ) -> list[R]:
         """Results of a picklable function for each item, in order.
 
@@ -100,12 +101,11 @@ class WorkerTasks(Tasks):
         self,
         work: Callable[[T], R],
         items: Sequence[T],
-        progress: Callable[[int, int], object] | None = None,
+        progress: Counts = uncounted,
     ) -> list[R]:
         """Results for each item; Dask repeats the tasks of lost workers."""
         futures = [self.client.submit(work, item, pure=False) for item in items]
-        wait_all(self.client, futures, progress)
-        return gather(self.client, futures)
+        return gather(self.client, futures, progress)
 
     def everywhere(self, function: Callable[[], Any]) -> list[Any]:
         """Results of a call on each worker, or the exceptions."""

@@ -8,6 +8,7 @@ from functools import cache
 from typing import TypeVar
 
 from xnq_dist.core.limits import processors
+from xnq_dist.core.progress import Counts, uncounted
 
 __all__ = ["map_threads", "threads_here"]
 
@@ -27,7 +28,7 @@ def map_threads(
     work: Callable[[T], R],
     items: Sequence[T],
     threads: int | None = None,
-    progress: Callable[[int, int], object] | None = None,
+    progress: Counts = uncounted,
 ) -> list[R]:
     """Results of `work` for each item, in their order; an error is raised.
 
@@ -42,8 +43,7 @@ def map_threads(
         try:
             for result in results:
                 found.append(result)
-                if progress is not None:
-                    progress(len(found), len(items))
+                progress(len(found), len(items))
         finally:
             pool.shutdown(cancel_futures=True)
     return found

@@ -23,6 +23,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from xnq_dist.core.errors import InfrastructureError
+from xnq_dist.core.progress import Counts, uncounted
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -174,7 +175,7 @@ def wait_some(
 def wait_all(
     client: Client,
     futures: Sequence[Future[Any]],
-    on_progress: Callable[[int, int], object] | None = None,
+    on_progress: Counts = uncounted,
 ) -> None:
     """Wait for all futures; results stay on the workers.
 
@@ -192,8 +193,7 @@ def wait_all(
         _, left = wait_some(left, look)
         for future in takewhile(lambda each: each.status in DONE, futures):
             raise_failure(future)
-        if on_progress is not None:
-            on_progress(len(futures) - len(left), len(futures))
+        on_progress(len(futures) - len(left), len(futures))
 
 
 def raise_failure(future: Future[Any]) -> None:
@@ -214,9 +214,13 @@ def raise_failure(future: Future[Any]) -> None:
         future.result(timeout=TIMEOUT.get())
 
 
-def gather(client: Client, futures: Sequence[Future[Any]]) -> list[Any]:
-    """Wait for all futures and return their results in order."""
-    wait_all(client, futures)
+def gather(
+    client: Client,
+    futures: Sequence[Future[Any]],
+    on_progress: Counts = uncounted,
+) -> list[Any]:
+    """Wait for all futures as `wait_all` does, and return their results in order."""
+    wait_all(client, futures, on_progress)
     return list(watched(lambda: client.gather(futures), Heartbeats(client).look))
 
 

@@ -34,7 +34,7 @@ from xnq_dist.core.store import (
     RunDirectory,
     TableWriter,
 )
-from xnq_dist.core.waiting import gather, result, run_on_workers, wait_all
+from xnq_dist.core.waiting import gather, result, run_on_workers
 from xnq_dist.graph import layout
 from xnq_dist.graph.profile.inputs import answer_digests
 from xnq_dist.graph.tables import Sources
@@ -263,5 +263,5 @@ def _over(
     """Do a task for all batches; return them with its results, in order."""
     futures = {client.submit(task, job, batch, pure=False): batch for batch in batches}
     progress("quantify", 0, len(futures))
-    wait_all(client, [*futures], partial(progress, "quantify"))
-    return list(zip(futures.values(), gather(client, [*futures]), strict=True))
+    done = gather(client, [*futures], partial(progress, "quantify"))
+    return list(zip(futures.values(), done, strict=True))

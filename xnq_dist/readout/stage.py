@@ -24,7 +24,7 @@ from xnq_dist.core.store import (
     Manifest,
     RunDirectory,
 )
-from xnq_dist.core.waiting import gather, wait_all
+from xnq_dist.core.waiting import gather
 from xnq_dist.graph.layout import load_labels
 from xnq_dist.groups.own_groups import node_groups
 from xnq_dist.readout.rows import FEATURES, GROUPS
@@ -130,8 +130,7 @@ def write_posteriors(
             )
             for number, part in enumerate(source.parts(client))
         ]
-        wait_all(client, tasks, partial(progress, "partitions"))
-        files = [*chain(*gather(client, tasks))]
+        files = [*chain(*gather(client, tasks, partial(progress, "partitions")))]
         facts = {name: fitted.facts[name] for name in ("classes", "prior")}
         facts["n_nodes"] = source.manifest.facts["n_nodes"]
         return attempt.commit(files, inputs, facts, began)
