@@ -95,7 +95,7 @@ def test_workers_elsewhere_share_the_run_directory(
             *(run, small_graph.sources, settings),
             connect=lambda: nullcontext(client),
         )
-    folders = [name for name in seen if name.startswith(leftovers.PREFIX)]
+    folders = [name for name in seen if name.startswith(leftovers.TEMPORARY)]
     assert len(folders) == 1
     assert folders[0] not in run.names()
 

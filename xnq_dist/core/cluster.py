@@ -72,6 +72,10 @@ CLOSE = 10.0
 DASK_LOGS = "distributed", "distributed.client", "distributed.gc", "bokeh"
 """Loggers that Dask gives levels and handlers; others below them have none."""
 
+NO_PAGES = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+"""Options of a scheduler without a dashboard, whose port must still be on loopback, and
+free."""
+
 TERMINATE = 1.15
 """Share of its memory limit at which a local worker is ended: the plan uses up to the
 limit, with about this accuracy."""
@@ -174,7 +178,7 @@ def open_cluster(settings: ClusterSettings) -> Iterator[Connection]:
             try:
                 with kept_from_children(), _quiet_dask(stack):
                     cluster = module.start(settings, size, stack)
-            except (AssertionError, OSError, RuntimeError, TimeoutError) as error:
+            except (AssertionError, OSError, RuntimeError) as error:
                 # A nanny of distributed 2026.8 raises AssertionError for a worker that
                 # does not start in time. Without GPUs the usual cause is that the
                 # processes were killed.
@@ -217,7 +221,7 @@ def connect(connection: Connection, timeout: float = 60.0) -> Iterator[Client]:
     address = connection.address
     try:
         client = Client(address, timeout=timeout, security=connection.security)
-    except (OSError, TimeoutError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise InfrastructureError(
             f"no Dask scheduler answers at {address}: start one with `dask scheduler`, "
             "or correct cluster.address; a scheduler with TLS needs a tls:// address "

@@ -81,9 +81,11 @@ class DamagedError(StageError):
     exit_code = 4
 
     def __init__(self, folder: str, file: str, what: str) -> None:
+        self.path = joined(folder, file)
+        """The file's path or URI."""
         super().__init__(
-            f"{joined(folder, file)} {what}: run again, which deletes the damaged "
-            "stage and does it again"
+            f"{self.path} {what}: run again, which deletes the damaged stage and does "
+            "it again"
         )
         self.folder = folder
         """Folder of the file, as a path or URI."""
@@ -91,11 +93,6 @@ class DamagedError(StageError):
         self.what = what
         """What is wrong with the file."""
         self.stage = split_query(folder)[0].rstrip("/").rsplit("/", 1)[-1]
-
-    @property
-    def path(self) -> str:
-        """The file's path or URI."""
-        return joined(self.folder, self.file)
 
     def __reduce__(self) -> tuple[type, tuple[str, str, str]]:
         # Errors of workers are pickled.

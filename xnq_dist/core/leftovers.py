@@ -19,15 +19,15 @@ from pathlib import Path
 
 import psutil
 
+from xnq_dist.core.failures import TEMPORARY
 from xnq_dist.core.store import Folder
 
 __all__ = ["owned_name", "sweep_run", "sweep_scratch"]
 
 log = logging.getLogger(__name__)
 
-PREFIX = "xnq-dist-"
-_OWNED = re.compile(rf"{PREFIX}(?P<machine>[0-9a-f]{{8}})-(?P<pid>\d+)-")
-_TEMPORARY = re.compile(r"\.[0-9a-f]{8}\.tmp$")
+_OWNED = re.compile(rf"{TEMPORARY}(?P<machine>[0-9a-f]{{8}})-(?P<pid>\d+)-")
+_UNFINISHED = re.compile(r"\.[0-9a-f]{8}\.tmp$")
 """Endings of files that are being written in a run directory."""
 
 
@@ -39,7 +39,7 @@ def owned_name() -> str:
     >>> owned_name().startswith("xnq-dist-")
     True
     """
-    return f"{PREFIX}{_machine()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    return f"{TEMPORARY}{_machine()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
 def sweep_scratch(where: str | Path | None = None) -> None:
@@ -52,7 +52,7 @@ def sweep_scratch(where: str | Path | None = None) -> None:
     where
         Folder to search; None: the system's folder for temporary files.
     """
-    for path in Path(where or tempfile.gettempdir()).glob(f"{PREFIX}*"):
+    for path in Path(where or tempfile.gettempdir()).glob(f"{TEMPORARY}*"):
         found = _OWNED.match(path.name)
         # The number may be that of another process by now: removed after that one.
         if (
@@ -73,7 +73,7 @@ def sweep_run(folder: Folder) -> None:
     for name in folder.names():
         if _OWNED.match(name):
             folder.child(name).delete_folder()
-        elif _TEMPORARY.search(name):
+        elif _UNFINISHED.search(name):
             folder.delete(name)
         else:
             continue

@@ -25,10 +25,9 @@ def size(settings: ClusterSettings, free: int | None = None) -> Workers:
     """
     # If the memory is set, a plan can be made on a machine without a GPU.
     facts = gpu_facts() if settings.device_memory != "auto" else need_cuda()
-    planned = 1 if settings.workers == "auto" else settings.workers
-    devices = facts.devices or planned
-    count = devices if settings.workers == "auto" else min(devices, settings.workers)
-    device = settings.device_memory
+    count, device = facts.devices or 1, settings.device_memory
+    if settings.workers != "auto":
+        count = min(facts.devices or settings.workers, settings.workers)
     if device == "auto":
         device = int(facts.memory * DEVICE_SHARE)
     return local_size(settings, count, 1, free, parse_bytes(device))

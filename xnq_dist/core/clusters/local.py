@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from xnq_dist.core.blocks import one_blas_thread
-from xnq_dist.core.cluster import local_size
+from xnq_dist.core.cluster import NO_PAGES, local_size
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.limits import processors
 from xnq_dist.core.need import Workers
@@ -47,9 +47,8 @@ def options(size: Workers) -> dict[str, Any]:
         "n_workers": size.count,
         "threads_per_worker": size.threads,
         "memory_limit": size.memory,
-        # No dashboard; its port must still be on loopback, and free.
-        "scheduler_kwargs": {"dashboard": False, "dashboard_address": "127.0.0.1:0"},
-        "worker_dashboard_address": "127.0.0.1:0",
+        "scheduler_kwargs": NO_PAGES,
+        "worker_dashboard_address": NO_PAGES["dashboard_address"],
         # `waiting` reports lost workers; tracebacks of ended workers would hide its
         # message.
         "silence_logs": logging.CRITICAL,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from xnq_dist.core.allocator import ALLOCATOR
-from xnq_dist.core.cluster import PLANNED, TERMINATE, local_size
+from xnq_dist.core.cluster import NO_PAGES, PLANNED, TERMINATE, local_size
 from xnq_dist.core.errors import InfrastructureError, SettingsError
 from xnq_dist.core.leftovers import owned_name, sweep_scratch
 from xnq_dist.core.need import Workers
@@ -98,7 +98,7 @@ def start(settings: ClusterSettings, size: Workers, stack: ExitStack) -> Any:
         death_timeout=settings.timeout,
         log_directory=str(folder),
         security=_credentials(folder),
-        scheduler_options={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
+        scheduler_options=NO_PAGES,
         # `waiting` reports lost workers.
         silence_logs=logging.CRITICAL,
     )
