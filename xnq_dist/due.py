@@ -104,7 +104,8 @@ def due_stages(
             follows = not set(due).isdisjoint(STAGES[name].after)
             if follows or not known.is_made(name):
                 due.append(name)
-    if known.released and not {"readout", "posteriors"}.isdisjoint(due):
+    embeddings, users = known.stages.get("embeddings"), {"readout", "posteriors"}
+    if embeddings and embeddings.released and not users.isdisjoint(due):
         due.append("embeddings")  # they are needed again
     return tuple(name for name in STAGES if name in due)
 
@@ -117,8 +118,7 @@ def require_embeddings(run: RunDirectory) -> None:
     StageError
         When they were removed after use.
     """
-    embeddings = run.stage("embeddings").manifest()
-    if embeddings is None or embeddings.released:
+    if run.complete("embeddings").released:
         raise StageError(
             f"the embeddings of {run.uri} were not kept (embeddings.write = false): "
             "use xnq-dist run, which computes them again"
@@ -152,12 +152,6 @@ class Known:
         self.stages = run.manifests()
         self._tables = TableDigests(run, sources, settings)
 
-    @property
-    def released(self) -> bool:
-        """Whether the embeddings were removed after use."""
-        embeddings = self.stages.get("embeddings")
-        return embeddings is not None and embeddings.released
-
     def used(self, name: str) -> bool:
         """Whether the settings need a stage."""
         if name == "select":
@@ -176,7 +170,7 @@ class Known:
         manifest = self.stages.get(name)
         if manifest is None or not self.used(name):
             return False
-        if name == "embeddings" and self.released and self.settings.embeddings.write:
+        if manifest.released and self.settings.embeddings.write:
             return False
         settings = as_recorded(self.settings, manifest)
         return _made_from(manifest, self._inputs(name, settings))

@@ -244,9 +244,6 @@ def embed(
         When the partitioned graph needs more memory or disk than is available.
     """
     settings = settled(run, settings, client, "embeddings")
-    before = run.stage("embeddings").manifest()
-    if before is not None and before.released:  # needed again, see `due`
-        run.stage("embeddings").delete_folder()
     made: Manifest = METHODS.module_of(settings.method).embed(
         run, settings, client, progress
     )

@@ -12,9 +12,9 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
 from threadpoolctl import ThreadpoolController
 
+from xnq_dist.core.arrays import Floats32
 from xnq_dist.core.threads import map_threads
 
 __all__ = ["ROWS", "Spare", "for_each_block", "one_blas_thread"]
@@ -83,17 +83,17 @@ def for_each_block(
 class Spare:
     """Arrays of one shape that threads borrow instead of allocating for every block."""
 
-    def __init__(self, shape: tuple[int, int], dtype: DTypeLike = np.float32) -> None:
-        self._shape, self._dtype = shape, dtype
-        self._free: list[NDArray[Any]] = []
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self._shape = shape
+        self._free: list[Floats32] = []
 
     @contextmanager
-    def borrow(self) -> Iterator[NDArray[Any]]:
+    def borrow(self) -> Iterator[Floats32]:
         """An array with any values, until the end of the block."""
         try:
             array = self._free.pop()
         except IndexError:
-            array = np.zeros(self._shape, self._dtype)
+            array = np.zeros(self._shape, np.float32)
         try:
             yield array
         finally:

@@ -127,7 +127,7 @@ def local_size(
     settings: ClusterSettings,
     count: int,
     threads: int,
-    free: int | None = None,
+    free: int | None,
     device: int = 0,
 ) -> Workers:
     """Workers of a cluster that is started here.

@@ -85,13 +85,13 @@ def graph_inputs(stages: Stages, tables: Digests, settings: Settings) -> dict[st
     if settings.partitioner in ("auto", "stream"):
         # The memory decides between METIS and streaming, and the edges streaming uses.
         relevant["input"]["memory"] = settings.input.memory_bytes
-    read = {name: dict(tables[name]) for name in ("nodes", "features", "edges")}
+    read = {name: tables[name] for name in ("nodes", "features", "edges")}
     return read | {"settings": relevant}
 
 
 def labels_inputs(stages: Stages, tables: Digests, _: Settings) -> dict[str, Any]:
     """Inputs of the stage ``labels``."""
-    return _of(stages, "graph") | {"labels": dict(tables["labels"])}
+    return _of(stages, "graph") | {"labels": tables["labels"]}
 
 
 def scores_inputs(
@@ -100,7 +100,7 @@ def scores_inputs(
     """Inputs of the stage ``scores``."""
     return _of(stages, "graph") | {
         "columns": settings.columns.scores,
-        "scores": dict(tables["scores"]),
+        "scores": tables["scores"],
     }
 
 

@@ -175,7 +175,7 @@ def wait_some(
 def wait_all(
     client: Client,
     futures: Sequence[Future[Any]],
-    on_progress: Counts = uncounted,
+    on_progress: Counts,
 ) -> None:
     """Wait for all futures; results stay on the workers.
 

@@ -54,17 +54,17 @@ class RunDirectory(Published):
         return [self.stage(name) for name in names]
 
     def reuse(self, name: str, inputs: Mapping[str, Any]) -> Manifest | None:
-        """The manifest of a complete stage made from exactly these inputs.
+        """The manifest of a complete stage made from exactly these inputs, and kept.
 
         Otherwise None: the stage and all stages that depend on it are removed, and the
         differences are logged. Published results stay.
         """
         manifest = self.stage(name).manifest()
         if manifest is not None:
-            if manifest.fingerprint == fingerprint(inputs):
+            if manifest.fingerprint == fingerprint(inputs) and not manifest.released:
                 log.info("stage %s: complete, nothing to do", name)
                 return manifest
-            changed = "; ".join(differences(manifest.inputs, inputs))
+            changed = "; ".join(differences(manifest.inputs, inputs)) or "not kept"
             log.info("stage %s: done again, changed: %s", name, changed)
         self.remove(name)
         return None
