@@ -7,7 +7,7 @@ changed needs nothing else.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -164,31 +164,26 @@ class Known:
         The stages that it is made from must be complete.
         """
         if name == "published":
-            if not RunRecord.read(self.run).settings:
-                return False  # a lost record: the run writes its tables and settings
-            return _is_published(self.run, self._inputs(name, self.settings))
+            return self._is_published()
         manifest = self.stages.get(name)
         if manifest is None or not self.used(name):
             return False
         if manifest.released and self.settings.embeddings.write:
             return False
-        settings = as_recorded(self.settings, manifest)
-        return _made_from(manifest, self._inputs(name, settings))
+        return self._fits(name, manifest, as_recorded(self.settings, manifest))
 
-    def _inputs(self, name: str, settings: Settings) -> dict[str, Any]:
-        return STAGES[name].made_from(self.stages, self._tables, settings)
+    def _is_published(self) -> bool:
+        """Whether the results are published undamaged, each file at its path."""
+        current = self.run.current()
+        # If the record is lost, the run writes its tables and settings.
+        if current is None or not RunRecord.read(self.run).settings:
+            return False
+        fits = self._fits("published", current.manifest, self.settings)
+        return fits and self.run.is_placed(current) and not current.stage.damages()
 
-
-def _made_from(manifest: Manifest, inputs: Mapping[str, Any]) -> bool:
-    return manifest.fingerprint == fingerprint(inputs)
-
-
-def _is_published(run: RunDirectory, inputs: Mapping[str, Any]) -> bool:
-    """Whether these results are published undamaged, each file at its path."""
-    current = run.current()
-    if current is None or not _made_from(current.manifest, inputs):
-        return False
-    return run.is_placed(current) and not current.stage.damages()
+    def _fits(self, name: str, manifest: Manifest, settings: Settings) -> bool:
+        inputs = STAGES[name].made_from(self.stages, self._tables, settings)
+        return manifest.fingerprint == fingerprint(inputs)
 
 
 def as_recorded(settings: Settings, stage: Manifest) -> Settings:
