@@ -72,10 +72,9 @@ class Stage(Folder):
         """
         manifest = self._read()
         for record in manifest.files if manifest else ():
-            size = self.size(record.name)
-            if size != record.bytes:
-                what = "is missing" if size is None else f"has {size} bytes"
-                raise DamagedError(self.uri, record.name, f"{what}, not {record.bytes}")
+            if self.size(record.name) != record.bytes:
+                what = "is missing or has another size"
+                raise DamagedError(self.uri, record.name, what)
         return manifest
 
     def _read(self) -> Manifest | None:
