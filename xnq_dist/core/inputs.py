@@ -10,17 +10,17 @@ settings, whose backend is not ``auto``; it asks for those that the stage needs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from xnq_dist.core.errors import SettingsError
-from xnq_dist.core.manifest import Manifest
 from xnq_dist.core.method_records import INPUT_SCALE, METHODS, RECURRENT_SCALES
 from xnq_dist.core.redaction import redacted
 from xnq_dist.core.settings import Settings
 
 __all__ = [
     "LEIDEN_EDGE",
+    "Made",
     "choose_source",
     "embeddings_inputs",
     "graph_inputs",
@@ -54,7 +54,23 @@ LEIDEN_EDGE = 160
 most with loops)."""
 
 
-Stages = Mapping[str, Manifest]
+class Made(Protocol):
+    """A complete stage: what inputs take from its manifest."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Of its own inputs."""
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What it recorded."""
+
+    @property
+    def files(self) -> Sequence[Any]:
+        """The records of its files."""
+
+
+Stages = Mapping[str, Made]
 Digests = Mapping[str, Any]
 Scales = tuple[Any, Any]
 """Recurrent and input scale."""

@@ -1,7 +1,6 @@
 """The run directory: atomic stages, with checksums, repair and publication."""
 
-from xnq_dist.core.manifest import FileRecord, Manifest
-from xnq_dist.core.store.checksums import CheckedFile, fingerprint
+from xnq_dist.core.store.checksums import CheckedFile, FileRecord, fingerprint
 from xnq_dist.core.store.files import TableWriter
 from xnq_dist.core.store.folder import MANIFEST, Folder, sealed
 from xnq_dist.core.store.published import POINTER, Version, read_published
@@ -14,10 +13,11 @@ from xnq_dist.core.store.repair import (
     require_run,
     verify,
 )
-from xnq_dist.core.store.run_directory import RunDirectory
-from xnq_dist.core.store.stage_folder import Attempt, Stage
+from xnq_dist.core.store.run_directory import FOLDERS, RunDirectory
+from xnq_dist.core.store.stage_folder import Attempt, Manifest, Stage
 
 __all__ = [
+    "FOLDERS",
     "MANIFEST",
     "PLAN",
     "POINTER",

@@ -12,14 +12,14 @@ import errno
 import hashlib
 import io
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from zlib_ng.zlib_ng import crc32
 
 from xnq_dist.core.errors import DamagedError
-from xnq_dist.core.manifest import FileRecord
 
-__all__ = ["BLOCK", "CheckedFile", "ChecksumWriter", "fingerprint"]
+__all__ = ["BLOCK", "CheckedFile", "ChecksumWriter", "FileRecord", "fingerprint"]
 
 BLOCK = 1 << 20
 """Bytes of a block, each of which has its own checksum."""
@@ -36,6 +36,17 @@ def fingerprint(*parts: Any) -> str:
     """
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True)
+class FileRecord:
+    """One data file in a manifest."""
+
+    name: str
+    rows: int
+    bytes: int
+    checksum: str
+    """CRC-32 of each MiB, hexadecimal, concatenated."""
 
 
 class ChecksumWriter(io.RawIOBase):

@@ -15,10 +15,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from xnq_dist.core.errors import DamagedError, RunDirectoryError
-from xnq_dist.core.manifest import FileRecord, Manifest
 from xnq_dist.core.redaction import joined
+from xnq_dist.core.store.checksums import FileRecord
 from xnq_dist.core.store.folder import MANIFEST, Folder
-from xnq_dist.core.store.stage_folder import Stage
+from xnq_dist.core.store.stage_folder import Manifest, Stage
 
 __all__ = ["POINTER", "VERSIONS", "Published", "Version", "read_published"]
 

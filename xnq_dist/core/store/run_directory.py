@@ -8,11 +8,10 @@ from typing import Any
 
 from xnq_dist.core.differences import differences
 from xnq_dist.core.errors import StageError
-from xnq_dist.core.manifest import Manifest
 from xnq_dist.core.stages import STAGES, following
 from xnq_dist.core.store.checksums import fingerprint
 from xnq_dist.core.store.published import VERSIONS, Published
-from xnq_dist.core.store.stage_folder import Stage
+from xnq_dist.core.store.stage_folder import Manifest, Stage
 
 __all__ = ["RunDirectory"]
 

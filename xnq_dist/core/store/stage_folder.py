@@ -16,10 +16,10 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, lru_cache
 from importlib import metadata
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -27,19 +27,60 @@ import pyarrow.parquet as pq
 
 from xnq_dist.core import npy, schemas
 from xnq_dist.core.errors import DamagedError, StageError
-from xnq_dist.core.manifest import MANIFEST_VERSION, FileRecord, Manifest
 from xnq_dist.core.redaction import joined, redacted
 from xnq_dist.core.store.checksums import (
     BLOCK,
     CheckedFile,
+    FileRecord,
     fingerprint,
 )
 from xnq_dist.core.store.files import TableWriter
 from xnq_dist.core.store.folder import MANIFEST, Folder, reason
 
-__all__ = ["Attempt", "Stage"]
+__all__ = ["Attempt", "Manifest", "Stage"]
 
 log = logging.getLogger(__name__)
+
+MANIFEST_VERSION = 2
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Files, inputs and facts of a complete stage.
+
+    One that a stage wrote or read is pickled as a reference: the process that gets it
+    reads the file. Tasks for each partition stay small this way.
+    """
+
+    stage: str
+    attempt: str
+    fingerprint: str
+    inputs: dict[str, Any]
+    """The values behind the fingerprint, to report differences."""
+    files: tuple[FileRecord, ...]
+    facts: dict[str, Any]
+    """Values that later stages and reports use."""
+    seconds: float
+    created: str
+    versions: dict[str, str] = field(default_factory=dict)
+    version: int = MANIFEST_VERSION
+    _where: ClassVar[Stage | None] = None
+    """The stage that has it in a file; None: a changed copy, which is pickled whole."""
+
+    @property
+    def released(self) -> bool:
+        """Whether the files were removed after use (`Stage.release`)."""
+        return bool(self.facts.get("released"))
+
+    def named(self, prefix: str) -> list[FileRecord]:
+        """Files whose name starts with the prefix, in name order."""
+        found = (record for record in self.files if record.name.startswith(prefix))
+        return sorted(found, key=lambda record: record.name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._where is None:
+            return type(self), tuple(vars(self).values())
+        return _sent, (self._where, self.attempt)
 
 
 class Stage(Folder):
@@ -90,7 +131,7 @@ class Stage(Folder):
             ) from error
 
     def _keeps(self, manifest: Manifest) -> Manifest:
-        manifest.__dict__["reference"] = _sent, (self, manifest.attempt)
+        manifest.__dict__["_where"] = self
         return manifest
 
     def damages(self, thorough: bool = True) -> list[DamagedError]:
