@@ -34,9 +34,8 @@ class AllNodes:
     client: Client
     graph: Stage
     manifest: Manifest
-    where: Stage
     attempt: Attempt
-    """Writes to the folder of `where`."""
+    """Writes and reads the files."""
     rounds: Callable[..., dict[int, list[FileRecord]]]
     """`propagate` on these nodes: start, step, kept rounds, attempt and stem."""
     threads: int

@@ -121,7 +121,7 @@ def describe_nodes(
     threads = threads_each(client, int(facts["partitions"]))
     given = client, graph, manifest
     rounds = partial(propagate, *given, backend=backend, progress=progress)
-    nodes = AllNodes(*given, where, where.begin(), rounds, threads)
+    nodes = AllNodes(*given, where.begin(), rounds, threads)
     hops = _features(nodes)
     spectrum = find_spectrum(nodes, sizes[1], seed) if sizes[1] else None
     return Descriptors(where, sizes, hops, spectrum, threads)
@@ -129,38 +129,29 @@ def describe_nodes(
 
 def _features(nodes: AllNodes) -> list[tuple[FileRecord, ...]]:
     """Files of each partition: the features, and their means at each later hop."""
-    facts = nodes.manifest.facts
-    raw = _Raw(nodes.graph, nodes.manifest, nodes.threads)
-    loads = _loadings(nodes.products(raw.blocks), int(facts["n_nodes"]))
+    given = nodes.graph, nodes.manifest, nodes.threads
+    products = nodes.products(partial(_raw, *given))
+    loads = _loadings(products, int(nodes.manifest.facts["n_nodes"]))
     record = nodes.attempt.write_arrays("loadings", **loads)
-    start = _FeatureStart(raw, nodes.where, record)
+    start = partial(_standardised, nodes.attempt, record, *given)
     kept = range(HOPS + 1)
     hops = nodes.rounds(start, mean_step, kept, nodes.attempt, "hops")
     return list(zip(*hops.values(), strict=True))
 
 
-@dataclass(frozen=True)
-class _Raw:
-    """Unscaled node features and log degree, in blocks of rows."""
-
-    graph: Stage
-    manifest: Manifest
-    threads: int
-
-    def blocks(self, number: int) -> Blocks:
-        """Blocks of rows: features, log degree, ones; (m, width + 2). At least one."""
-        graph, manifest = self.graph, self.manifest
-        degree = np.log1p(np.diff(load_partition(graph, manifest, number).indptr))
-        features, signs = feature_matrix(graph, manifest, number), None
-        if features.shape[1] > SKETCHED:
-            random = np.random.Generator(np.random.Philox(SKETCHED))
-            signs = random.choice([-1.0, 1.0], (features.shape[1], SKETCHED // 2))
-        for first in range(0, max(len(degree), 1), ROWS):
-            some = slice(first, first + ROWS)
-            x, degrees = features[some].astype(np.float64), degree[some, None]
-            if signs is not None:
-                x = np.asarray(product(x, signs, self.threads), np.float64)
-            yield [np.concatenate([x, degrees, np.ones_like(degrees)], axis=1)], None
+def _raw(graph: Stage, manifest: Manifest, threads: int, number: int) -> Blocks:
+    """Blocks of rows: features, log degree, ones; (m, width + 2). At least one."""
+    degree = np.log1p(np.diff(load_partition(graph, manifest, number).indptr))
+    features, signs = feature_matrix(graph, manifest, number), None
+    if features.shape[1] > SKETCHED:
+        random = np.random.Generator(np.random.Philox(SKETCHED))
+        signs = random.choice([-1.0, 1.0], (features.shape[1], SKETCHED // 2))
+    for first in range(0, max(len(degree), 1), ROWS):
+        some = slice(first, first + ROWS)
+        x, degrees = features[some].astype(np.float64), degree[some, None]
+        if signs is not None:
+            x = product(x, signs, threads)
+        yield [np.concatenate([x, degrees, np.ones_like(degrees)], axis=1)], None
 
 
 def _loadings(products: Floats, n_nodes: int) -> dict[str, NDArray[Any]]:
@@ -186,32 +177,33 @@ def _loadings(products: Floats, n_nodes: int) -> dict[str, NDArray[Any]]:
     return {"middle": middle, "spread": spread, "components": components}
 
 
-@dataclass(frozen=True)
-class _FeatureStart:
-    """Standardised features and log degree, and a column of ones to sum up weights."""
+def _standardised(
+    where: Stage,
+    loadings: FileRecord,
+    graph: Stage,
+    manifest: Manifest,
+    threads: int,
+    number: int,
+) -> Array:
+    """Standardised features and log degree, and a column of ones to sum up weights.
 
-    raw: _Raw
-    where: Stage
-    loadings: FileRecord
-
-    def __call__(self, number: int) -> Array:
-        """The start values, shape (n_owned, features + 2)."""
-        arrays = self.where.read_arrays(self.loadings)
-        middle, spread = arrays["middle"], arrays["spread"]
-        components = arrays["components"]
-        first, last = self.raw.manifest.facts["offsets"][number : number + 2]
-        out, at = np.empty((last - first, components.shape[1] + 2), np.float32), 0
-        for [values], _ in self.raw.blocks(number):
-            standard = (values[:, :-1] - middle) / spread
-            x = standard[:, :-1]
-            if len(components) > RAW:
-                x = np.ascontiguousarray(x)
-                x = np.asarray(product(x, components, self.raw.threads))
-            rows = out[at : at + len(values)]
-            rows[:, :-2], rows[:, -2] = x, DEGREE_SCALE * standard[:, -1]
-            rows[:, -1] = 1.0
-            at += len(values)
-        return out
+    The start values of the means, shape (n_owned, features + 2).
+    """
+    arrays = where.read_arrays(loadings)
+    middle, spread = arrays["middle"], arrays["spread"]
+    components = arrays["components"]
+    first, last = manifest.facts["offsets"][number : number + 2]
+    out, at = np.empty((last - first, components.shape[1] + 2), np.float32), 0
+    for [values], _ in _raw(graph, manifest, threads, number):
+        standard = (values[:, :-1] - middle) / spread
+        x = standard[:, :-1]
+        if len(components) > RAW:
+            x = product(np.ascontiguousarray(x), components, threads)
+        rows = out[at : at + len(values)]
+        rows[:, :-2], rows[:, -2] = x, DEGREE_SCALE * standard[:, -1]
+        rows[:, -1] = 1.0
+        at += len(values)
+    return out
 
 
 def mean_step(number: int, turn: int, values: Array, sums: Array) -> Array:

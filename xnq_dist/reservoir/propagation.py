@@ -54,7 +54,8 @@ def propagate(
         after the round, float32, of the same shape. Row v of the result must depend on
         rows v alone, and of the arguments only the sums may be changed. `start` and
         `step` are called on workers, possibly more than once: they must be small,
-        picklable (frozen dataclasses) and pure, and load data from files.
+        picklable (frozen dataclasses, partial functions) and pure, and load data from
+        files.
     keep
         Rounds to write, where 0 is the start; the largest one is the last.
     attempt, stem
