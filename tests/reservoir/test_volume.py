@@ -60,7 +60,7 @@ def test_planned_rows_are_those_that_move_or_a_bound(tmp_path, count, workers, d
     shown, halo = dict(found.lines()), int(counts.halo_sizes.sum())
     assert shown["exchanged a superstep"].startswith("at most ") != exact
     assert shown["halo rows"].startswith(f"{halo:,} ")
-    assert found.to_dict()["halo_rows"] == halo
+    assert found.halo_rows == halo
 
 
 def test_rows_held_are_those_under_way():

@@ -6,6 +6,7 @@ import atexit
 import logging
 import os
 import sys
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -151,8 +152,6 @@ def profile(
     Some 10 million rows take 10 seconds. The exit status is 2 if a run would be
     refused.
     """
-    from dataclasses import asdict
-
     from xnq_dist.core.config import load_settings
     from xnq_dist.graph.profile.headers import check_headers
     from xnq_dist.graph.profile.inputs import lines, profile_inputs
@@ -290,7 +289,7 @@ def estimate(
         plan = pipeline.estimate_counts(size, chosen)
     for name, value in plan.lines():
         typer.echo(f"  {name:<32}{value}")
-    print_json(plan.to_dict())
+    print_json(asdict(plan))
     check_client_fits(plan)
     check_fits(plan)
 
