@@ -24,12 +24,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from scipy.special import ndtri
 
 from xnq_dist.core.arrays import Bools, Floats, Ints
 from xnq_dist.core.plain_text import plain
 from xnq_dist.core.settings import Settings
-from xnq_dist.quantify.community_rows import community_ids
+from xnq_dist.quantify.checks.quality import z_value
 from xnq_dist.report.naming import Naming
 from xnq_dist.report.wording import (
     count,
@@ -137,8 +136,7 @@ class Page:
         view, table = self.view, self.table("anomalies")
         values = np.full(view.prevalence.shape, np.nan)
         if table is not None:
-            names = community_ids(view.names)
-            rows = pc.index_in(table["community"], value_set=names)
+            rows = pc.index_in(table["community"], value_set=view.names)
             columns = pc.index_in(table["class"], value_set=view.labels)
             there = rows.to_numpy(), columns.to_numpy()
             values[there] = pc.fill_null(table[name], np.nan).to_numpy()
@@ -329,4 +327,4 @@ def control_limits(
     errors = errors[~np.isnan(errors)]
     typical = float(np.median(errors)) if len(errors) else 0.0
     spread = np.sqrt((r * (1 - r) + typical) / at)
-    return [float(ndtri((1 + one) / 2)) * spread for one in LIMITS]
+    return [z_value(one) * spread for one in LIMITS]

@@ -71,7 +71,7 @@ def make(results: Results) -> dict[str, pa.Table]:
     order = np.lexsort((-members, -size.ravel()))
     community, of_class = np.divmod(order, len(view.classes))
     rows = {
-        "community": view.texts(community),
+        "community": view.names.take(community),
         "class": view.labels.take(of_class),
         "n_nodes": members[order],
     }

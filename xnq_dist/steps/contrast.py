@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from scipy.special import erfc, ndtri
+from scipy.special import erfc
 
 from xnq_dist.core.arrays import offsets_of
+from xnq_dist.quantify.checks.quality import z_value
 from xnq_dist.quantify.default.auto import Auto, scenario_sums
 from xnq_dist.quantify.interface import Communities, combine
 from xnq_dist.steps.finished import Finished
@@ -62,7 +63,7 @@ def contrast(location: str, first: str, second: str) -> pa.Table:
     # The third is both together: covariances follow from its variance.
     batch = Communities(offsets_of(sizes), members)
     auto, tilt = Auto(level, learnt, run.parts), learnt.tilt
-    z = float(ndtri((1 + level) / 2))
+    z = z_value(level)
     ends, pvalues = [], []
     for each in (tilt,) if tilt is None or tilt.alone else (None, tilt):
         scenario = auto.in_scenario(each, batch, nodes, reference)

@@ -22,7 +22,6 @@ from xnq_dist.quantify.checks.quality import (
     SUPPRESSED,
     without_values,
 )
-from xnq_dist.quantify.community_rows import community_ids
 from xnq_dist.quantify.interface import Labelled
 
 __all__ = [
@@ -52,7 +51,7 @@ class PrevalenceView:
     """
 
     names: pa.Array
-    """Names of the K communities."""
+    """Names of the K communities: int64 or string."""
     classes: tuple[str, ...]
     """Names of the C classes, as text."""
     labels: pa.Array
@@ -144,10 +143,6 @@ class PrevalenceView:
     def has_intervals(self) -> bool:
         """Whether any community has an interval."""
         return bool(np.any(~np.isnan(self.lower)))
-
-    def texts(self, chosen: Ints) -> pa.Array:
-        """Names of the chosen communities as ids of a table: int64 or string."""
-        return community_ids(self.names.take(chosen))
 
     def name(self, community: int, limit: int = NAME_LIMIT) -> str:
         """A community's name on one line, without control characters."""
