@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Floats
+from xnq_dist.core.arrays import Floats, Floats32
 from xnq_dist.core.cluster import threads_each
 from xnq_dist.core.products import product
 from xnq_dist.core.progress import Progress, silent
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from distributed import Client
 
 __all__ = ["HOPS", "Descriptors", "describe_nodes", "mean_step", "widths"]
-
-Array = NDArray[np.float32]
 
 HOPS = 2
 """Rounds of means over neighbours."""
@@ -77,9 +75,9 @@ class Descriptors:
     threads: int
     """Threads of a partition's task."""
 
-    def blocks(self, number: int, rows: int) -> Iterator[Array]:
+    def blocks(self, number: int, rows: int) -> Iterator[Floats32]:
         """A partition's descriptors in blocks of up to `rows` rows."""
-        parts: list[Iterator[Array]] = [
+        parts: list[Iterator[Floats32]] = [
             (values[:, :-1] for values in self.where.row_blocks(file, "values", rows))
             for file in self.hops[number]
         ]
@@ -184,7 +182,7 @@ def _standardised(
     manifest: Manifest,
     threads: int,
     number: int,
-) -> Array:
+) -> Floats32:
     """Standardised features and log degree, and a column of ones to sum up weights.
 
     The start values of the means, shape (n_owned, features + 2).
@@ -206,7 +204,7 @@ def _standardised(
     return out
 
 
-def mean_step(number: int, turn: int, values: Array, sums: Array) -> Array:
+def mean_step(number: int, turn: int, values: Floats32, sums: Floats32) -> Floats32:
     """Weighted means of in-neighbours, in place of the sums; the last column is ones.
 
     A node without in-neighbours keeps its values.

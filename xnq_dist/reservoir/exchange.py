@@ -138,8 +138,9 @@ class Exchange:
         for worker in sorted(set(self.placement)):
             threads, timeout = self._threads[worker], self._beats.timeout
             share = Share(*shared, worker, threads, timeout)
-            given = WorkerState, share, make, *args
-            self._objects[worker] = self._submit(worker, *given)
+            self._objects[worker] = self._submit(
+                worker, WorkerState, share, make, *args
+            )
         # All workers must be able to receive before any of them sends.
         self._wait(list(self._objects.values()))
         self.step = step
@@ -150,7 +151,6 @@ class Exchange:
         # Running tasks detect by themselves that their futures were released.
         for future in (*self._underway[1], *self._objects.values()):
             future.release()
-        self._objects, self._underway = {}, (0, [])
 
     def advance(self, count: int) -> None:
         """Run `count` steps."""
@@ -173,8 +173,7 @@ class Exchange:
             # Running tasks detect by themselves that their futures were released.
             for future in futures:
                 future.release()
-        results = dict(chain(*found))
-        return [results[number] for number in range(len(self.placement))]
+        return [result for _, result in sorted(chain(*found))]
 
     def _start(self, function: Callable[..., Any], *args: Any) -> list[Future[Any]]:
         return [

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Floats
+from xnq_dist.core.arrays import Floats, Floats32
 from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.core.products import product
 from xnq_dist.core.random_bits import Purpose, mixed_bits, stream_key
@@ -39,8 +38,6 @@ __all__ = [
     "symmetric_eigen",
     "walk_step",
 ]
-
-Array = NDArray[np.float32]
 
 SPECTRUM, SPARE = 64, 16
 """Number of singular vectors that are kept, and of additional ones for convergence.
@@ -67,7 +64,9 @@ class Vectors:
     files: Sequence[FileRecord]
     """One of each partition: the columns of V, followed by those of `EXTRA`."""
 
-    def blocks(self, number: int, rows: int = ROWS) -> Iterator[tuple[Array, Array]]:
+    def blocks(
+        self, number: int, rows: int = ROWS
+    ) -> Iterator[tuple[Floats32, Floats32]]:
         """Blocks of a partition's rows: V, and the degree, (m, width) and (m, 1)."""
         for block in ahead(self.where.row_blocks(self.files[number], "values", rows)):
             yield np.ascontiguousarray(block[:, :-EXTRA]), block[:, -1:]
@@ -121,14 +120,14 @@ def _blocks(sides: Sequence[Vectors], number: int) -> Blocks:
         yield [values for values, _ in block], np.sqrt(degree.astype(np.float64))
 
 
-def _orthonormal(gram: Floats) -> Array:
+def _orthonormal(gram: Floats) -> Floats32:
     """The matrix that makes vectors orthonormal, from their Gram matrix."""
     size = np.sqrt(np.maximum(np.diag(gram), TINY))
     scaled = gram / np.outer(size, size)
     # Sums are rounded: keep the matrix definite for almost equal vectors.
     values, vectors = symmetric_eigen(scaled)
     root = vectors / np.sqrt(np.maximum(values, 1e-7 * values.max()))
-    matrix: Array = ((root @ vectors.T) / size[:, None]).astype(np.float32)
+    matrix: Floats32 = ((root @ vectors.T) / size[:, None]).astype(np.float32)
     return matrix
 
 
@@ -141,7 +140,7 @@ def symmetric_eigen(matrix: Floats) -> tuple[Floats, Floats]:
 
 def _signs(
     graph: Stage, manifest: Manifest, seed: int, width: int, number: int
-) -> Array:
+) -> Floats32:
     """Random signs by canonical index, shape (n_owned, width + `EXTRA`)."""
     index = load_nodes(graph, manifest, number, ["index"])["index"].to_numpy()
     keys = [
@@ -157,7 +156,9 @@ def _signs(
     return out
 
 
-def _turned(vectors: Vectors, matrix: FileRecord, threads: int, number: int) -> Array:
+def _turned(
+    vectors: Vectors, matrix: FileRecord, threads: int, number: int
+) -> Floats32:
     """Vectors of an earlier round times a small matrix, as `_signs`."""
     turn = vectors.where.read_arrays(matrix)["matrix"]
     rows = vectors.files[number].rows
@@ -170,7 +171,7 @@ def _turned(vectors: Vectors, matrix: FileRecord, threads: int, number: int) -> 
     return out
 
 
-def walk_step(number: int, turn: int, values: Array, sums: Array) -> Array:
+def walk_step(number: int, turn: int, values: Floats32, sums: Floats32) -> Floats32:
     """A step of the random walk: means, ones and degrees, in place of the sums.
 
     It maps V as S = D^-1/2 A D^-1/2 maps Y = D^1/2 V.
