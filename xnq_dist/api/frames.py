@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -140,23 +140,21 @@ def members_of(
         rows, places, _ = _entries(memberships)
         table = pa.table({columns.community: rows, columns.member: ids.take(places)})
         return [*range(memberships.shape[0])], table
-    if not isinstance(memberships, Iterable):
+    if not hasattr(memberships, "__iter__"):
         raise InputError(f"memberships is {_kind(memberships)}: give {MEMBERS}")
-    keys: list[Any] | None = None
-    values = plain(memberships)
-    if isinstance(memberships, Mapping):
-        keys, values = [*memberships], memberships.values()
+    named = isinstance(memberships, Mapping)
+    values = memberships.values() if named else plain(memberships)
     groups = list(map(plain, values))
-    of_pandas = hasattr(memberships, "reindex")
-    if keys is None and all(map(_is_value, groups)):
-        if of_pandas:
+    if not named and all(map(_is_value, groups)):
+        if hasattr(memberships, "reindex"):
             groups = _by_node(memberships, graph, ids, "memberships").tolist()
         ids = _in_order(len(groups), ids, "memberships", "community")
         of_node = _array(groups, "memberships")
         table = pa.table({columns.community: of_node, columns.member: ids})
         return None, table.filter(of_node.is_valid())
-    if keys is None:
-        keys = [*values.index] if of_pandas else [*range(len(groups))]
+    # Of a mapping or of a pandas object, whose index has the names.
+    known = hasattr(memberships, "keys")
+    keys = [*memberships.keys()] if known else [*range(len(groups))]
     for key, group in zip(keys, groups, strict=True):
         if _is_value(group):
             raise InputError(

@@ -33,7 +33,7 @@ from xnq_dist.core.allocator import keep_free_memory
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.failures import stage_errors
 from xnq_dist.core.redaction import redacted
-from xnq_dist.monitor.log_lines import console
+from xnq_dist.monitor.log_lines import CONSOLE
 
 __all__ = ["app", "main"]
 
@@ -324,10 +324,9 @@ def _without_traceback(record: logging.LogRecord) -> bool:
 
 
 def _set_up_logging() -> None:
-    handler = console()
-    if handler in log.handlers:
+    if CONSOLE in log.handlers:
         return
-    log.addHandler(handler)
+    log.addHandler(CONSOLE)
     log.setLevel(os.environ.get("XNQ_LOG_LEVEL", "INFO").upper())
     log.propagate = False
     if not os.environ.get("XNQ_DEBUG"):
