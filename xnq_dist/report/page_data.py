@@ -117,30 +117,14 @@ class Page:
         return "unlabelled " if self.settings.labelled == "exclude" else ""
 
     @property
-    def compared(self) -> bool:
-        """Whether communities are compared with the rest."""
-        return self.table("anomalies") is not None
-
-    @cached_property
     def effect(self) -> Floats:
         """Difference of every community from its reference, (K, C); NaN: none."""
-        return self._of_anomalies("effect")
+        return self.results.compared["effect"]
 
-    @cached_property
+    @property
     def qvalue(self) -> Floats:
         """Smallest false discovery rate at which the difference is flagged, (K, C)."""
-        return self._of_anomalies("qvalue")
-
-    def _of_anomalies(self, name: str) -> Floats:
-        """A column of the table ``anomalies``, (K, C); NaN: no value."""
-        view, table = self.view, self.table("anomalies")
-        values = np.full(view.prevalence.shape, np.nan)
-        if table is not None:
-            rows = pc.index_in(table["community"], value_set=view.names)
-            columns = pc.index_in(table["class"], value_set=view.labels)
-            there = rows.to_numpy(), columns.to_numpy()
-            values[there] = pc.fill_null(table[name], np.nan).to_numpy()
-        return values
+        return self.results.compared["qvalue"]
 
     @cached_property
     def beyond(self) -> Bools:
@@ -184,7 +168,6 @@ class Page:
             "sized": f"{self._unlabelled}members",
             "node": [naming.nodes(1), naming.nodes()],
             "level": 100 * self.settings.intervals.level,
-            "compared": self.compared,
             "intervals": view.has_intervals,
             "reliability": self.curve or None,
         }

@@ -106,7 +106,7 @@ def _on_communities(page: Page) -> str:
     text = f"{every}."
     named = ~np.isnan(view.prevalence[:, -1])
     named &= view.quality[:, -1] < NOT_RATED_HIGHER
-    if page.compared:
+    if view.has_intervals:
         unusual = page.beyond[:, -1]
         some = count(int(unusual.sum())) if unusual.any() else "None"
         differ = "differs" if unusual.sum() == 1 else "differ"

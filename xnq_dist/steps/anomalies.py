@@ -24,16 +24,20 @@ the Royal Society A 186, 1895 (the shifted Gamma distribution, type III).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.stats import false_discovery_control, norm, pearson3
 
 from xnq_dist.core.arrays import Floats, Ints
-from xnq_dist.steps.results import Results
 from xnq_dist.steps.view import PrevalenceView
 
-__all__ = ["find_anomalies", "make", "qvalues", "reference_of", "upper_tail"]
+if TYPE_CHECKING:
+    from xnq_dist.steps.results import Results
+
+__all__ = ["compare", "find_anomalies", "make", "qvalues", "reference_of", "upper_tail"]
 
 
 FAR = 3.0
@@ -54,19 +58,8 @@ def make(results: Results) -> dict[str, pa.Table]:
     view, settings = results.view, results.settings.anomalies
     if not view.has_intervals:
         return {}
-    shares = _compared(view)
-    reference, pvalue = find_anomalies(shares, view.about, view.se)
-    effect = shares - reference
-    columns = {
-        "prevalence": view.prevalence,
-        "effect": effect,
-        "reference": reference,
-        "lower": view.lower - reference,
-        "upper": view.upper - reference,
-        "pvalue": pvalue,
-        "qvalue": qvalues(pvalue),
-    }
-    size = np.nan_to_num(np.abs(effect), nan=-1.0)
+    columns = results.compared
+    size = np.nan_to_num(np.abs(columns["effect"]), nan=-1.0)
     members = np.repeat(view.n_nodes, len(view.classes))
     order = np.lexsort((-members, -size.ravel()))
     community, of_class = np.divmod(order, len(view.classes))
@@ -79,6 +72,24 @@ def make(results: Results) -> dict[str, pa.Table]:
         rows[name] = pa.array(values.ravel()[order], from_pandas=True)
     rows["anomalous"] = pc.less_equal(rows["qvalue"], settings.rate)
     return {"anomalies": pa.table(rows)}
+
+
+def compare(view: PrevalenceView) -> dict[str, Floats]:
+    """Compare every community with the rest: columns of the table, (K, C) each.
+
+    All but the prevalence are NaN where there is no interval.
+    """
+    shares = _compared(view)
+    reference, pvalue = find_anomalies(shares, view.about, view.se)
+    return {
+        "prevalence": view.prevalence,
+        "effect": shares - reference,
+        "reference": reference,
+        "lower": view.lower - reference,
+        "upper": view.upper - reference,
+        "pvalue": pvalue,
+        "qvalue": qvalues(pvalue),
+    }
 
 
 def _compared(view: PrevalenceView) -> Floats:

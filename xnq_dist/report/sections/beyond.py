@@ -11,7 +11,7 @@ __all__ = ["body"]
 
 def body(facts: Page) -> str:
     """The number of communities that differ in the last class; filters show them."""
-    if not facts.compared:
+    if not facts.view.has_intervals:
         return ""
     differ = facts.beyond[:, -1]
     return facts.render(

@@ -36,7 +36,7 @@ def body(facts: Page) -> str:
             name for c, name in enumerate(view.classes) if c not in facts.shown_classes
         ],
         communities_left_out=len(view.names) - len(facts.order),
-        reference=share(reference_of(view)) if facts.compared else "",
+        reference=share(reference_of(view)) if view.has_intervals else "",
     )
 
 
