@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from xnq_dist._version import __version__
 from xnq_dist.core.backend import gpu_facts, missing
@@ -102,8 +101,7 @@ def _due(run: RunDirectory) -> Check:
     """Check what the next run makes, from the settings and tables of the last one."""
     try:
         record = RunRecord.read(run) or RunRecord()
-        settings, tables = recorded_settings(record.settings), dict[str, Any]()
-        tables |= record.sources
+        settings, tables = recorded_settings(record.settings), record.sources
         made = due_stages(run, Sources(**tables), settings) if tables else ()
     except XnqError as error:
         return Check("due", "fault", str(error))

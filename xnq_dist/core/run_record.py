@@ -19,8 +19,8 @@ class RunRecord:
 
     nodes: Mapping[str, Any] | None = None
     """Digest of the node ids, which identify the graph; None: not read yet."""
-    sources: Mapping[str, str | None] = field(default_factory=dict)
-    """Paths of the tables of the last run."""
+    sources: Mapping[str, Any] = field(default_factory=dict)
+    """Paths of the tables of the last run, or None: fields of `Sources`."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the last run."""
     base: str | None = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -64,9 +63,8 @@ class Finished:
                 f"{run.uri} does not have the variances that label plans and contrasts "
                 "need: run again with quantifier = auto and memberships.drawn = unknown"
             )
-        tables: dict[str, Any] = {**record.sources}
         settings = recorded_settings(record.settings)
-        return cls(run, manifest, settings, Sources(**tables))
+        return cls(run, manifest, settings, Sources(**record.sources))
 
     @cached_property
     def ids(self) -> NodeIds:

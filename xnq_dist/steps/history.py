@@ -265,7 +265,7 @@ class History:
     @classmethod
     def of(cls, table: pa.Table) -> History:
         """Select the rows of the newest series of a table ``history``."""
-        own = table.filter(is_named(table["series"], table["series"][-1].as_py()))
+        own = table.filter(pc.equal(table["series"], table["series"][-1]))
         return cls(own, len(pc.unique(table["run"])) - len(pc.unique(own["run"])))
 
     def runs(self) -> list[RunOfHistory]:
