@@ -41,7 +41,7 @@ class Supersteps:
         if isinstance(self.backend, GpuBackend):
             self._math = OnDevice(self.backend, recurrent)
         else:
-            self._math = OnHost(recurrent, spec.exchange_dtype, share.threads)
+            self._math = OnHost(recurrent, share.threads)
         self._topology: dict[int, Partition] = {}
         self._drives: dict[int, Drive] = {}
         self._spare: dict[int, Any] = {}
