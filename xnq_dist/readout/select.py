@@ -41,6 +41,7 @@ from xnq_dist.readout.objective import Rows
 from xnq_dist.readout.regularisation import climb, cross_fit
 from xnq_dist.readout.rows import join
 from xnq_dist.readout.work import located, to_fit
+from xnq_dist.reservoir.checkpoint import Checkpoints
 from xnq_dist.reservoir.embed import reservoir_spec
 from xnq_dist.reservoir.supersteps import run_reservoir
 
@@ -152,7 +153,8 @@ def select_scales(
         progress("scales tried", len(scores), total)
         scales = recurrent_scale, input_scale
         spec = reservoir_spec(settings, manifest.facts, *scales, units)
-        files = run_reservoir(client, graph, manifest, spec, write, timeout=limit)
+        never = Checkpoints(attempt, {}, spec.supersteps)
+        files = run_reservoir(client, graph, manifest, spec, write, never, limit)
         held = fitted, folds, len(classes), threads
         scored = client.submit(_score, attempt, files, places, *held, pure=False)
         scores.append(Score(*scales, *result(client, scored)))
