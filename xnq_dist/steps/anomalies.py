@@ -59,9 +59,8 @@ def make(results: Results) -> dict[str, pa.Table]:
     if not view.has_intervals:
         return {}
     columns = results.compared
-    size = np.nan_to_num(np.abs(columns["effect"]), nan=-1.0)
     members = np.repeat(view.n_nodes, len(view.classes))
-    order = np.lexsort((-members, -size.ravel()))
+    order = np.lexsort((-members, -np.abs(columns["effect"]).ravel()))
     community, of_class = np.divmod(order, len(view.classes))
     rows = {
         "community": view.names.take(community),

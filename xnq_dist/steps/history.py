@@ -148,7 +148,7 @@ def _compared(
         }
     )
     new = np.asarray(pc.is_null(place))
-    size = np.nan_to_num(np.abs(changes["effect"]), nan=-1.0)
+    size = np.abs(changes["effect"])  # NaN is sorted last
     rows = rows.take(np.lexsort((-now["n_nodes"].to_numpy(), -size, new)))
     gone = then.filter(pc.invert(pc.is_in(keys_then, value_set=keys)))
     classes = pc.unique(now["class"])

@@ -135,9 +135,9 @@ class PrevalenceView:
         p, n = self.prevalence[:, -1], self.n_nodes
         known = ~np.isnan(p) & (n > 0)
         mean = float(np.average(p[known], weights=n[known])) if known.any() else 0.0
-        shrunk = np.nan_to_num((n * p + SHRINKAGE * mean) / (n + SHRINKAGE), nan=-1.0)
-        lower = np.nan_to_num(self.lower[:, -1], nan=-1.0)
-        return np.lexsort((-n, -shrunk, -lower))
+        shrunk = (n * p + SHRINKAGE * mean) / (n + SHRINKAGE)
+        # NaN is sorted last.
+        return np.lexsort((-n, -shrunk, -self.lower[:, -1]))
 
     @property
     def has_intervals(self) -> bool:
