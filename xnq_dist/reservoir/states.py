@@ -59,8 +59,7 @@ class Supersteps:
             states = first_states(drive, self._dtype, share.threads)
         else:
             _, stage, stored = self._checkpoint
-            record = stored.named(f"state-{number:05d}")[0]
-            states = stage.read_arrays(record)["states"]
+            states = stage.read_arrays(stored.files[number])["states"]
         self._drives[number] = self.backend.to_device(drive) if kept else drive
         self._topology[number] = move_partition(self.backend, partition)
         return self.backend.to_device(states)
