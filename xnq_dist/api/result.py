@@ -92,7 +92,7 @@ class PrevalenceResult:
 
         Empty for estimates of `NetworkQuantifier`, which read no table again.
         """
-        found = self._page.results.profile.get("findings", ())
+        found = self._page.profile.get("findings", ())
         return tuple(Finding(**each) for each in found)
 
     @property

@@ -17,7 +17,6 @@ import gzip
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,6 @@ import pyarrow.compute as pc
 
 from xnq_dist.core.arrays import Bools, Floats, Ints
 from xnq_dist.core.plain_text import plain
-from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.checks.quality import z_value
 from xnq_dist.report.naming import Naming
 from xnq_dist.report.wording import (
@@ -62,40 +60,23 @@ FORMATS = (count, share, points, span, difference, probability, plain)
 """Filters of the templates."""
 
 
-@dataclass(frozen=True, eq=False)
-class Page:
-    """The data that the page's sections and its script are made from."""
+class Page(Results):
+    """Results, and the data that the page's sections and its script are made from."""
 
-    results: Results
-
-    @property
-    def view(self) -> PrevalenceView:
-        """The prevalence table, arranged by community and class."""
-        return self.results.view
-
-    @property
-    def settings(self) -> Settings:
-        """Settings of the run."""
-        return self.results.settings
+    def __init__(self, results: Results) -> None:
+        # With what has been computed of them.
+        vars(self).update(vars(results))
 
     @property
     def created(self) -> str:
         """When the last stage was completed."""
-        last = max(stage.created for stage in self.results.stages.values())
+        last = max(stage.created for stage in self.stages.values())
         return f"{last[:16].replace('T', ' ')} UTC"
 
     @property
     def level(self) -> str:
         """Confidence level of the intervals."""
         return f"{100 * self.settings.intervals.level:g} %"
-
-    def of(self, stage: str) -> Mapping[str, Any]:
-        """The facts of one stage; empty if it did not run."""
-        return self.results.of(stage)
-
-    def table(self, name: str) -> pa.Table | None:
-        """A published table; None if there is none."""
-        return self.results.tables.get(name)
 
     @cached_property
     def naming(self) -> Naming:
@@ -116,20 +97,10 @@ class Page:
     def _unlabelled(self) -> str:
         return "unlabelled " if self.settings.labelled == "exclude" else ""
 
-    @property
-    def effect(self) -> Floats:
-        """Difference of every community from its reference, (K, C); NaN: none."""
-        return self.results.compared["effect"]
-
-    @property
-    def qvalue(self) -> Floats:
-        """Smallest false discovery rate at which the difference is flagged, (K, C)."""
-        return self.results.compared["qvalue"]
-
     @cached_property
     def beyond(self) -> Bools:
         """Whether the difference is beyond chance, shape (K, C)."""
-        return np.asarray(self.qvalue <= self.settings.anomalies.rate)
+        return np.asarray(self.compared["qvalue"] <= self.settings.anomalies.rate)
 
     @cached_property
     def curve(self) -> Mapping[str, Any]:
@@ -197,8 +168,8 @@ class Page:
             "p": _steps(view.prevalence[order, c]),
             "lower": _steps(view.lower[order, c]),
             "upper": _steps(view.upper[order, c]),
-            "effect": _steps(self.effect[order, c]),
-            "q": [probability(q) for q in self.qvalue[order, c].tolist()],
+            "effect": _steps(self.compared["effect"][order, c]),
+            "q": [probability(q) for q in self.compared["qvalue"][order, c].tolist()],
             "beyond": self.beyond[order, c].tolist(),
             "quality": view.quality[order, c].tolist(),
         }
@@ -216,7 +187,7 @@ class Page:
 
     def total(self, c: int = -1) -> Mapping[str, Any]:
         """The row of one class for all nodes together; empty if there is none."""
-        totals, classes = self.table("totals"), self.view.classes
+        totals, classes = self.tables.get("totals"), self.view.classes
         rows = totals.to_pylist() if totals else []
         return next((row for row in rows if str(row["class"]) == classes[c]), {})
 

@@ -165,7 +165,7 @@ def _next(level: Level, page: Page) -> str:
         return "Next: set quantifier=auto, which gives every estimate an interval."
     if page.settings.quantifier != "auto" or not np.any(_widths(view) >= NARROW):
         return ""
-    run = page.results.directory.uri
+    run = page.directory.uri
     if run.startswith(f"{tempfile.gettempdir()}/{TEMPORARY}"):  # of a Python result
         return (
             "Next: label more nodes. xnq-dist label-plan chooses them for a run that "

@@ -17,6 +17,6 @@ def body(facts: Page) -> str:
     return facts.render(
         "beyond.html.j2",
         count=int(differ.sum()),
-        above=int(np.count_nonzero(differ & (facts.effect[:, -1] > 0))),
-        compared=int(np.count_nonzero(~np.isnan(facts.qvalue[:, -1]))),
+        above=int(np.count_nonzero(differ & (facts.compared["effect"][:, -1] > 0))),
+        compared=int(np.count_nonzero(~np.isnan(facts.compared["qvalue"][:, -1]))),
     )

@@ -44,7 +44,7 @@ def row(facts: Page, k: int) -> dict[str, Any]:
     """One community in the last class, in words."""
     view = facts.view
     gone = bool(view.suppressed[k])
-    effect = points(float(facts.effect[k, -1]))
+    effect = points(float(facts.compared["effect"][k, -1]))
     return {
         "name": view.name(k),
         "n_nodes": int(view.n_nodes[k]),

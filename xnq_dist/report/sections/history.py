@@ -21,7 +21,7 @@ RUNS = 8
 
 def body(facts: Page) -> str:
     """Communities by run, from two runs on."""
-    every, view = facts.table("history"), facts.view
+    every, view = facts.tables.get("history"), facts.view
     if every is None:
         return ""
     history, of_class = History.of(every), view.classes[-1]
