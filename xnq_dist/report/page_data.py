@@ -36,7 +36,7 @@ from xnq_dist.report.wording import (
     share,
     span,
 )
-from xnq_dist.steps.anomalies import reference_of
+from xnq_dist.steps.against_rest import reference_of
 from xnq_dist.steps.results import Results
 from xnq_dist.steps.view import NAME_LIMIT, QUALITIES, PrevalenceView
 

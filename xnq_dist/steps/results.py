@@ -15,7 +15,7 @@ from xnq_dist.core.errors import DamagedError
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Manifest, RunDirectory, Version
 from xnq_dist.graph.profile.inputs import PROFILE
-from xnq_dist.steps.anomalies import compare
+from xnq_dist.steps.against_rest import compare
 from xnq_dist.steps.view import PrevalenceView, shown_class
 
 __all__ = ["Results", "estimates"]

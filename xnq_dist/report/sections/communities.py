@@ -8,7 +8,7 @@ from xnq_dist.core.plain_text import plain
 from xnq_dist.report.notes import notes
 from xnq_dist.report.page_data import Page
 from xnq_dist.report.wording import count, points, share, span
-from xnq_dist.steps.anomalies import reference_of
+from xnq_dist.steps.against_rest import reference_of
 from xnq_dist.steps.view import QUALITIES
 
 __all__ = ["body", "row"]
