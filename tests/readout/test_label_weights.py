@@ -17,7 +17,7 @@ from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.graph.layout import load_labels
 from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.interface import NodeTable, Reference
-from xnq_dist.quantify.loading import load_node_table, vectors
+from xnq_dist.quantify.loading import load_node_table
 from xnq_dist.readout.calibration import fit_calibration
 from xnq_dist.readout.diagnostics import quality
 from xnq_dist.readout.logistic import fit
@@ -27,6 +27,7 @@ from xnq_dist.readout.plus.second_stage import pool_weights
 from xnq_dist.readout.plus.trees import Shape, binned, boosted_logits, fit_trees
 from xnq_dist.readout.plus.variants import Variants, class_priors
 from xnq_dist.readout.regularisation import cross_fit
+from xnq_dist.reservoir.context import matrix_of
 
 N = 200
 TWICE = np.repeat(np.arange(N), np.where(np.arange(N) % 3 == 0, 2, 1))
@@ -169,7 +170,7 @@ def check_what_is_left(run, known, classes, prior):
     nodes, _ = load_node_table(run)
     records = run.stage("posteriors").manifest().named("part-")
     tables = [run.stage("posteriors").read_table(one, "posteriors") for one in records]
-    every = vectors(pa.concat_tables(tables).sort_by("node_id")["posterior"], 2)
+    every = matrix_of(pa.concat_tables(tables).sort_by("node_id")["posterior"])
     np.testing.assert_array_equal(nodes.posteriors[known], every[known])
     left = 1 - np.bincount(classes[known]) / (len(known) * np.array(prior))
     change = (nodes.posteriors / every)[~known]

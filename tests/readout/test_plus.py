@@ -18,7 +18,6 @@ from xnq_dist.core.store import RunDirectory
 from xnq_dist.evaluation.methods.plus_scores import plus_scores
 from xnq_dist.graph.layout import load_labels, node_index, read_adjacency
 from xnq_dist.graph.tables import Sources
-from xnq_dist.quantify.loading import vectors
 from xnq_dist.readout.plus import learning as plus
 from xnq_dist.readout.plus.label_features import read_features
 from xnq_dist.readout.plus.plus_model import SavedPlus
@@ -26,6 +25,7 @@ from xnq_dist.readout.plus.second_stage import second_rows, used_by_trees
 from xnq_dist.readout.plus.variants import node_folds
 from xnq_dist.readout.rows import FEATURES, OWN, Part
 from xnq_dist.readout.work import Embedded, ReadoutWork
+from xnq_dist.reservoir.context import matrix_of
 
 PLUS = (
     "method=xnq+",
@@ -295,7 +295,7 @@ def test_unlabelled_nodes_have_the_mean_score_of_all_folds(run):
         mean = log_softmax(logs.mean(axis=1), axis=1)
         known = (labels[rows] >= 0)[:, None]
         table = stage.read_table(stage.manifest().named("part-")[number], "posteriors")
-        found = vectors(table["posterior"], len(classes))
+        found = matrix_of(table["posterior"])
         due = model.calibration.apply(np.where(known, own, mean))
         np.testing.assert_allclose(found, due, atol=1e-6)
         by_own = stage.read_arrays(stage.manifest().named(OWN)[number])["posterior"]

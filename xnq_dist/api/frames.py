@@ -22,7 +22,7 @@ from scipy import sparse
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.settings import ColumnSettings
 from xnq_dist.graph.tables import Sources
-from xnq_dist.graph.values import without_views
+from xnq_dist.graph.values import column_of, without_views
 
 __all__ = ["Tables", "is_matrix", "members_of", "plain", "tables_of", "written"]
 
@@ -377,7 +377,7 @@ def _vectors(features: Any) -> pa.Array:
         )
     if values.dtype.kind != "f":
         values = values.astype(np.float64)
-    return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
+    return column_of(values)
 
 
 def _array(values: Any, what: str, kind: Any = None) -> pa.Array:

@@ -20,6 +20,7 @@ from xnq_dist.core.store import FileRecord, Stage
 from xnq_dist.evaluation.work import EvaluationWork, Scores
 from xnq_dist.graph.layout import load_nodes
 from xnq_dist.readout.logistic import decision, fit
+from xnq_dist.reservoir.context import matrix_of
 
 __all__ = ["NodeRows", "fit_split"]
 
@@ -42,12 +43,10 @@ class NodeRows:
             nodes = load_nodes(graph, manifest, number, names)
             if self.embeddings:
                 table = self.embeddings.read_table(self.files[number], "embeddings")
-                column = table["embedding"].combine_chunks()
+                column = table["embedding"]
             else:
-                column = nodes["features"].combine_chunks()
-            values = column.flatten().to_numpy(zero_copy_only=False)
-            width = column.type.list_size
-            yield nodes["index"].to_numpy(), values.reshape(len(column), width)
+                column = nodes["features"]
+            yield nodes["index"].to_numpy(), matrix_of(column)
 
     def matrix(self, nodes: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
         """Rows of these canonical indexes, ascending, shape (n, d'); None: of all."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import pyarrow as pa
 
 from xnq_dist.core.arrays import Floats32, Ints32
 from xnq_dist.core.errors import StageError
@@ -17,6 +16,7 @@ from xnq_dist.quantify.classic.counts import with_votes
 from xnq_dist.quantify.default.estimator_fit import Held, Learnt
 from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.readout.rows import OWN
+from xnq_dist.reservoir.context import matrix_of
 from xnq_dist.selection.tilt import tilted
 
 __all__ = [
@@ -25,7 +25,6 @@ __all__ = [
     "load_held_posteriors",
     "load_learnt",
     "load_node_table",
-    "vectors",
     "with_own_folds",
 ]
 
@@ -46,8 +45,7 @@ class NeighbourValues:
         run = RunDirectory(self.run)
         record = run.complete("posteriors").named("part-")[number]
         table = run.stage("posteriors").read_table(record, "posteriors", ["posterior"])
-        width = len(run.complete("labels").facts["classes"])
-        return with_votes(vectors(table["posterior"], width))
+        return with_votes(matrix_of(table["posterior"]))
 
 
 def load_node_table(run: RunDirectory) -> tuple[NodeTable, Reference]:
@@ -70,7 +68,7 @@ def load_node_table(run: RunDirectory) -> tuple[NodeTable, Reference]:
     of_parts = layout.node_index(run.stage("graph"), graph)
     for index, record in zip(of_parts, posteriors.named("part-"), strict=True):
         table = from_posteriors.read_table(record, "posteriors", columns)
-        values[index] = vectors(table["posterior"], len(classes))
+        values[index] = matrix_of(table["posterior"])
         if labels.weights is not None:
             left = 1.0 - known.facts["class_counts"] / (prior * n_nodes)
             free = index[labels.codes[index] < 0]
@@ -141,9 +139,3 @@ def load_held_posteriors(run: RunDirectory, labels: Ints32) -> Held | None:
         return None
     arrays = run.stage("readout").read_arrays(records[0])
     return Held(arrays["index"], labels[arrays["index"]], arrays["posterior"])
-
-
-def vectors(column: pa.ChunkedArray, width: int) -> Floats32:
-    """Convert a column of vectors to an array, shape (n, C)."""
-    flat = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
-    return np.asarray(flat.reshape(len(column), width))

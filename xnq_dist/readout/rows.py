@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Bools, Floats32, Ints
 from xnq_dist.core.store import Attempt, FileRecord, RunDirectory
+from xnq_dist.graph.values import column_of
+from xnq_dist.reservoir.context import matrix_of
 
 __all__ = [
     "BATCH",
@@ -85,9 +87,7 @@ class Part:
             # By group, because the reader keeps what it read until its last batch.
             for group in range(file.num_row_groups):
                 for batch in file.iter_batches(BATCH, [group], ["embedding"]):
-                    column = batch["embedding"]
-                    values = column.flatten().to_numpy(zero_copy_only=False)
-                    yield first, values.reshape(len(batch), column.type.list_size)
+                    yield first, matrix_of(batch["embedding"])
                     first += len(batch)
 
     def over_states(
@@ -153,8 +153,7 @@ def write_scored(
     nothing = slice(0), np.empty((0, len(classes)), np.float32)
     with attempt.table_writer(f"part-{number:05d}", "posteriors") as writer:
         for rows, posterior in scored if len(ids) else [nothing]:
-            flat = pa.array(posterior.ravel())
-            values = pa.FixedSizeListArray.from_arrays(flat, len(classes))
-            columns = [ids[rows], values, pa.array(out_of_fold[rows])]
+            known = pa.array(out_of_fold[rows])
+            columns = [ids[rows], column_of(posterior), known]
             writer.write(pa.table(columns, schema=schema))
     return writer.record
