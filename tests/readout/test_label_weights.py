@@ -207,7 +207,7 @@ def test_weights_reach_posteriors_prior_and_totals(weighted, thread_client):
         run = to_posteriors(folder / name, sources, settings, thread_client)
         made = pipeline.quantify(run, sources, settings, thread_client)
         stage = run.stage("labels")
-        weights = load_labels(stage, stage.manifest()).weights
+        weights = load_labels(stage.manifest()).weights
         if name == "plain":
             assert weights is None
         else:

@@ -68,7 +68,7 @@ def twin(run: RunDirectory, graph: SmallGraph, settings) -> np.ndarray:
         wanted.input_scale,
         manifest.facts["rho"],
     )
-    adjacency = read_adjacency(run.stage("graph"), manifest)
+    adjacency = read_adjacency(manifest)
     return embed_reference(
         adjacency, graph.features, weights, wanted.supersteps, settings.exchange.dtype
     )
@@ -196,7 +196,7 @@ def test_workers_lost_again_and_again_end_with_advice(
     monkeypatch.setattr(exchange.Exchange, "begin", always_lost)
     advice = r"lack of memory.*cluster\.memory_limit"
     with pytest.raises(DoesNotFitError, match=advice):
-        run_reservoir(client, run.stage("graph"), manifest, spec, len, never)
+        run_reservoir(client, manifest, spec, len, never)
 
 
 def test_a_fault_in_a_superstep_is_raised_and_not_retried_for_ever(
@@ -207,7 +207,7 @@ def test_a_fault_in_a_superstep_is_raised_and_not_retried_for_ever(
     spec = driver.reservoir_spec(small_settings(), manifest.facts, 1.0, 1.0)
     never = Checkpoints(run.stage("checkpoints"), {}, spec.supersteps)
     with pytest.raises(ZeroDivisionError):
-        run_reservoir(client, run.stage("graph"), manifest, spec, _fail, never)
+        run_reservoir(client, manifest, spec, _fail, never)
 
 
 def _fail(number, states):

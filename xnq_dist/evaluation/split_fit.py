@@ -37,10 +37,10 @@ class NodeRows:
 
     def parts(self) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
         """Canonical indexes and rows of each part, shapes (n,) and (n, d')."""
-        graph, manifest = self.work.graph()
+        manifest = self.work.graph()
         for number in range(int(manifest.facts["partitions"])):
             names = ["index"] if self.embeddings else ["index", "features"]
-            nodes = load_nodes(graph, manifest, number, names)
+            nodes = load_nodes(manifest, number, names)
             if self.embeddings:
                 table = self.embeddings.read_table(self.files[number], "embeddings")
                 column = table["embedding"]

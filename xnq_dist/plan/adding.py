@@ -47,9 +47,8 @@ def add_up(
     detects
         Whether Leiden detects communities.
     """
-    size = RunSize(
-        **vars(graph_size), partitions=partitions, workers=workers, detects=detects
-    )
+    placed = {"partitions": partitions, "workers": workers, "detects": detects}
+    size = RunSize(**{**vars(graph_size), **placed})
     needs = {name: stage(size, settings) for name, stage in STAGES.items()}
     steps = reservoir.supersteps_of(size, settings)
     moved = steps.moves.moved * steps.units * steps.wire

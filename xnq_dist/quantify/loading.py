@@ -60,12 +60,12 @@ def load_node_table(run: RunDirectory) -> tuple[NodeTable, Reference]:
     graph, posteriors = run.complete("graph"), run.complete("posteriors")
     known, from_posteriors = run.complete("labels"), run.stage("posteriors")
     prior = np.array(run.complete("readout").facts["prior"], np.float64)
-    labels = layout.load_labels(run.stage("labels"), known)
+    labels = layout.load_labels(known)
     n_nodes, classes = graph.facts["n_nodes"], known.facts["classes"]
     values = np.zeros((n_nodes, len(classes)), np.float32)
     out_of_fold = np.zeros(n_nodes, np.bool_)
     columns = ["posterior", "out_of_fold"]
-    of_parts = layout.node_index(run.stage("graph"), graph)
+    of_parts = layout.node_index(graph)
     for index, record in zip(of_parts, posteriors.named("part-"), strict=True):
         table = from_posteriors.read_table(record, "posteriors", columns)
         values[index] = matrix_of(table["posterior"])
@@ -108,7 +108,7 @@ def with_own_folds(run: RunDirectory, nodes: NodeTable) -> NodeTable:
     if not records:
         return nodes
     stage, values = run.stage("posteriors"), np.empty_like(nodes.posteriors)
-    of_parts = layout.node_index(run.stage("graph"), run.complete("graph"))
+    of_parts = layout.node_index(run.complete("graph"))
     for index, record in zip(of_parts, records, strict=True):
         values[index] = stage.read_arrays(record)["posterior"]
     return replace(nodes, posteriors=values)

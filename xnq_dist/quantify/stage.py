@@ -143,7 +143,7 @@ def quantify(
     quantifier = make_quantifier(settings.quantifier, settings)
     job = BatchJob(run.location, attempt, settings)
     job, learnt = _learn(job, quantifier, run, graph, client)
-    nodes = layout.load_ids(run.stage("graph"), graph)
+    nodes = layout.load_ids(graph)
     detected: TableWriter | None = None
     with ExitStack() as opened:
         progress("communities", 0, 1)
@@ -206,7 +206,7 @@ def _learn(
     if start is not None:
         turns = range(1, rounds + 1)
         files = propagate(
-            *(client, run.stage("graph"), graph, start, only_sums),
+            *(client, graph, start, only_sums),
             *(turns, job.attempt, "sums"),
             weighted=not auto,
             backend=settings.backend,

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats32
-from xnq_dist.core.store import Manifest, Stage
+from xnq_dist.core.store import Manifest
 from xnq_dist.graph.layout import load_nodes
 from xnq_dist.reservoir.weights import Reservoir
 
@@ -44,9 +44,9 @@ class ReservoirSpec:
         return sum(part.units for part in self.parts)
 
 
-def feature_matrix(graph: Stage, manifest: Manifest, number: int) -> Floats32:
+def feature_matrix(graph: Manifest, number: int) -> Floats32:
     """Features of a partition's owned rows, float32, shape (n_owned, F)."""
-    column = load_nodes(graph, manifest, number, ["features"])["features"]
+    column = load_nodes(graph, number, ["features"])["features"]
     return np.ascontiguousarray(matrix_of(column), dtype=np.float32)
 
 

@@ -94,8 +94,7 @@ class Descriptors:
 
 def describe_nodes(
     client: Client,
-    graph: Stage,
-    manifest: Manifest,
+    graph: Manifest,
     seed: int,
     where: Stage,
     backend: str = "cpu",
@@ -105,8 +104,8 @@ def describe_nodes(
 
     Parameters
     ----------
-    graph, manifest
-        The stage ``graph``.
+    graph
+        The manifest of the stage.
     seed
         Seed of the initial vectors of the power iteration.
     where
@@ -114,10 +113,10 @@ def describe_nodes(
     backend
         ``cpu`` or ``gpu`` for sums over neighbours; both give the same bits.
     """
-    facts = manifest.facts
+    facts = graph.facts
     sizes = widths(facts["n_nodes"], facts["n_features"], facts["symmetric"])
     threads = threads_each(client, int(facts["partitions"]))
-    given = client, graph, manifest
+    given = client, graph
     rounds = partial(propagate, *given, backend=backend, progress=progress)
     nodes = AllNodes(*given, where.begin(), rounds, threads)
     hops = _features(nodes)
@@ -127,9 +126,9 @@ def describe_nodes(
 
 def _features(nodes: AllNodes) -> list[tuple[FileRecord, ...]]:
     """Files of each partition: the features, and their means at each later hop."""
-    given = nodes.graph, nodes.manifest, nodes.threads
+    given = nodes.graph, nodes.threads
     products = nodes.products(partial(_raw, *given))
-    loads = _loadings(products, int(nodes.manifest.facts["n_nodes"]))
+    loads = _loadings(products, int(nodes.graph.facts["n_nodes"]))
     record = nodes.attempt.write_arrays("loadings", **loads)
     start = partial(_standardised, nodes.attempt, record, *given)
     kept = range(HOPS + 1)
@@ -137,10 +136,10 @@ def _features(nodes: AllNodes) -> list[tuple[FileRecord, ...]]:
     return list(zip(*hops.values(), strict=True))
 
 
-def _raw(graph: Stage, manifest: Manifest, threads: int, number: int) -> Blocks:
+def _raw(graph: Manifest, threads: int, number: int) -> Blocks:
     """Blocks of rows: features, log degree, ones; (m, width + 2). At least one."""
-    degree = np.log1p(np.diff(load_partition(graph, manifest, number).indptr))
-    features, signs = feature_matrix(graph, manifest, number), None
+    degree = np.log1p(np.diff(load_partition(graph, number).indptr))
+    features, signs = feature_matrix(graph, number), None
     if features.shape[1] > SKETCHED:
         random = np.random.Generator(np.random.Philox(SKETCHED))
         signs = random.choice([-1.0, 1.0], (features.shape[1], SKETCHED // 2))
@@ -178,8 +177,7 @@ def _loadings(products: Floats, n_nodes: int) -> dict[str, NDArray[Any]]:
 def _standardised(
     where: Stage,
     loadings: FileRecord,
-    graph: Stage,
-    manifest: Manifest,
+    graph: Manifest,
     threads: int,
     number: int,
 ) -> Floats32:
@@ -190,9 +188,9 @@ def _standardised(
     arrays = where.read_arrays(loadings)
     middle, spread = arrays["middle"], arrays["spread"]
     components = arrays["components"]
-    first, last = manifest.facts["offsets"][number : number + 2]
+    first, last = graph.facts["offsets"][number : number + 2]
     out, at = np.empty((last - first, components.shape[1] + 2), np.float32), 0
-    for [values], _ in _raw(graph, manifest, threads, number):
+    for [values], _ in _raw(graph, threads, number):
         standard = (values[:, :-1] - middle) / spread
         x = standard[:, :-1]
         if len(components) > RAW:

@@ -84,9 +84,9 @@ def find_spectrum(nodes: AllNodes, width: int, seed: int) -> tuple[Vectors, File
     seed
         Seed of the initial vectors.
     """
-    every = min(width + SPARE, nodes.manifest.facts["n_nodes"] // 2)
+    every = min(width + SPARE, nodes.graph.facts["n_nodes"] // 2)
     vectors = Vectors(nodes.attempt, [])
-    start: Start = partial(_signs, nodes.graph, nodes.manifest, seed, every)
+    start: Start = partial(_signs, nodes.graph, seed, every)
 
     def walk(stem: str, *keep: int) -> list[Vectors]:
         """Vectors after some rounds; those that `start` read are removed."""
@@ -138,11 +138,9 @@ def symmetric_eigen(matrix: Floats) -> tuple[Floats, Floats]:
     return values, vectors
 
 
-def _signs(
-    graph: Stage, manifest: Manifest, seed: int, width: int, number: int
-) -> Floats32:
+def _signs(graph: Manifest, seed: int, width: int, number: int) -> Floats32:
     """Random signs by canonical index, shape (n_owned, width + `EXTRA`)."""
-    index = load_nodes(graph, manifest, number, ["index"])["index"].to_numpy()
+    index = load_nodes(graph, number, ["index"])["index"].to_numpy()
     keys = [
         stream_key(seed, Purpose.FIRST_VECTORS, word) for word in range(-(-width // 64))
     ]

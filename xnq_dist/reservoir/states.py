@@ -34,7 +34,7 @@ class Supersteps:
         self.backend = choose(spec.backend)
         self._share, self._checkpoint = share, checkpoint
         self._dtype = spec.exchange_dtype
-        features = int(share.manifest.facts["n_features"])
+        features = int(share.graph.facts["n_features"])
         self._drawn = [part.draw(features) for part in spec.parts]
         recurrent = [weights.recurrent for weights in self._drawn]
         self._math: OnHost | OnDevice
@@ -50,7 +50,7 @@ class Supersteps:
     def load(self, partition: Partition) -> Any:
         """A partition's first states."""
         share, number = self._share, partition.number
-        features = feature_matrix(share.graph, share.manifest, number)
+        features = feature_matrix(share.graph, number)
         computed = FeatureDrive.of(features, self._drawn)
         wide = drive_width(features.shape[1], computed.dim) == computed.dim
         kept = wide or self.backend.on_device

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from xnq_dist.core.arrays import Floats32
 from xnq_dist.core.progress import Progress, silent
-from xnq_dist.core.store import Manifest, Stage
+from xnq_dist.core.store import Manifest
 from xnq_dist.reservoir.checkpoint import Checkpoints
 from xnq_dist.reservoir.context import ReservoirSpec
 from xnq_dist.reservoir.exchange import Exchange, on_workers
@@ -31,8 +31,7 @@ Finish = Callable[[int, Floats32], Any]
 
 def run_reservoir(
     client: Client,
-    graph: Stage,
-    manifest: Manifest,
+    graph: Manifest,
     spec: ReservoirSpec,
     finish: Finish | None,
     checkpoints: Checkpoints,
@@ -83,7 +82,7 @@ def run_reservoir(
         latest = checkpoints.latest()
         return latest[0] if latest else 0
 
-    return on_workers(client, graph, manifest, use, reached, timeout)
+    return on_workers(client, graph, use, reached, timeout)
 
 
 def _drive(

@@ -70,7 +70,7 @@ class Finished:
     def ids(self) -> NodeIds:
         """Ids of the nodes."""
         run = self.directory
-        return layout.load_ids(run.stage("graph"), run.complete("graph"))
+        return layout.load_ids(run.complete("graph"))
 
     @cached_property
     def tables(self) -> tuple[NodeTable, Reference]:

@@ -78,7 +78,7 @@ def read_reached(
     """Read the sums of each round for the nodes in `rows` (ascending), (n, width)."""
     reached = [np.empty((len(rows), width)) for _ in files]
     graph = run.complete("graph")
-    for number, index in enumerate(layout.node_index(run.stage("graph"), graph)):
+    for number, index in enumerate(layout.node_index(graph)):
         at = np.minimum(np.searchsorted(rows, index), len(rows) - 1)
         used = np.flatnonzero(rows[at] == index)
         for target, round_files in zip(reached, files, strict=True):
