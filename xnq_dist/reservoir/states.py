@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from xnq_dist.core.backend import GpuBackend, choose
-from xnq_dist.core.store import Manifest, Stage
+from xnq_dist.core.store import Manifest
 from xnq_dist.graph.halo import Partition
 from xnq_dist.reservoir.context import ReservoirSpec, feature_matrix
 from xnq_dist.reservoir.device import OnDevice, move_partition
@@ -19,7 +19,7 @@ __all__ = ["Supersteps"]
 class Supersteps:
     """The work of an embedding (`worker.Work`): values are states, (n_owned, d').
 
-    The first ones are those of the checkpoint (superstep, stage and manifest), or of
+    The first ones are those of the checkpoint (superstep and manifest), or of
     superstep 1. With a GPU, all arrays are in its memory.
     """
 
@@ -27,7 +27,7 @@ class Supersteps:
         self,
         share: Share,
         spec: ReservoirSpec,
-        checkpoint: tuple[int, Stage, Manifest] | None,
+        checkpoint: tuple[int, Manifest] | None,
     ) -> None:
         self.first = 1 if checkpoint is None else checkpoint[0]
         self.last = spec.supersteps
@@ -58,8 +58,8 @@ class Supersteps:
         if self._checkpoint is None:
             states = first_states(drive, self._dtype, share.threads)
         else:
-            _, stage, stored = self._checkpoint
-            states = stage.read_arrays(stored.files[number])["states"]
+            _, stored = self._checkpoint
+            states = stored.where.read_arrays(stored.files[number])["states"]
         self._drives[number] = self.backend.to_device(drive) if kept else drive
         self._topology[number] = move_partition(self.backend, partition)
         return self.backend.to_device(states)

@@ -95,7 +95,7 @@ def _drive(
     end, latest = spec.supersteps, checkpoints.latest()
     if latest:
         if finish is None and latest[0] == end:
-            return [*latest[2].files]
+            return [*latest[1].files]
         log.info("resuming after superstep %d of %d", latest[0], end)
     exchange.begin(latest[0] if latest else 1, Supersteps, spec, latest)
     progress("supersteps", exchange.step, end)

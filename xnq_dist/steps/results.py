@@ -68,7 +68,7 @@ class Results:
         return compare(self.view)
 
 
-def estimates(run: RunDirectory, quantify: Manifest, name: str) -> pa.Table:
+def estimates(quantify: Manifest, name: str) -> pa.Table:
     """A table of the stage ``quantify``, which writes one file for each."""
     (record,) = quantify.named(f"{name}-")
-    return run.stage("quantify").read_table(record, name)
+    return quantify.where.read_table(record, name)
