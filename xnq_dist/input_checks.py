@@ -105,7 +105,7 @@ def check_request(run: RunDirectory, request: Request) -> None:
     found, classes = profile_again(
         settings,
         run,
-        (layout.load_ids(base.stage("graph"), graph), graph.inputs["nodes"]),
+        (layout.load_ids(graph), graph.inputs["nodes"]),
         request.labels,
         members,
     )

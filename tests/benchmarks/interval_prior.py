@@ -62,7 +62,7 @@ def intervals(
     where = str(out / folder.name)
     work = EvaluationWork(where, TaskSource(folder.name), settings)
     task = work.task()
-    adjacency = layout.read_adjacency(*work.graph())
+    adjacency = layout.read_adjacency(work.graph())
     adjacency.sort_indices()
     own = [leiden(adjacency, each, settings.seed) for each in (GROUP_RESOLUTION, FINE)]
     by_links = tuple(groups.astype(np.int32) for groups in own)

@@ -65,7 +65,7 @@ def load(folder: Path, positive: str | None, made: str) -> Graph:
     prepare(run, Sources(*tables), settings, 1)
     source = TaskSource(folder.name, positive=positive)
     work = EvaluationWork(run.location, source, settings)
-    task, adjacency = work.task(), layout.read_adjacency(*work.graph())
+    task, adjacency = work.task(), layout.read_adjacency(work.graph())
     adjacency.sort_indices()
     groups = tuple(
         leiden(adjacency, resolution, 0).astype(np.int32)

@@ -59,13 +59,12 @@ def measure(partitions: int, nodes: int, rounds: int, turns: int) -> None:
         run = RunDirectory(folder / "run")
         run.create()
         manifest = prepare(run, Sources(*tables), settings, partitions)
-        graph = run.stage("graph")
         spec = reservoir_spec(settings, manifest.facts, 1.0, 0.5)
         with (
             cluster.open_cluster(settings.cluster) as connection,
             cluster.connect(connection) as client,
         ):
-            exchange = Exchange(client, graph, manifest, Heartbeats(client))
+            exchange = Exchange(client, manifest, Heartbeats(client))
             for turn in range(turns + 1):
                 exchange.begin(1, Supersteps, spec, None)
                 exchange.advance(1)

@@ -32,8 +32,8 @@ from xnq_dist.plan import (
     check_client_fits,
     check_fits,
     check_scratch_fits,
-    choose_partitions,
 )
+from xnq_dist.plan.of_tables import estimate_counts
 from xnq_dist.reservoir import spectrum
 from xnq_dist.selection.scored_rows import model_bytes
 
@@ -193,8 +193,10 @@ def test_plan_refuses_with_both_numbers_and_the_setting():
 
 
 def test_partitions_are_one_for_each_worker():
-    assert choose_partitions(10**6, 4) == 4
-    assert choose_partitions(100, 4) == 1
+    four = ["cluster.kind=local", "cluster.workers=4", "cluster.memory_limit=8GiB"]
+    settings = load_settings(overrides=four)
+    assert estimate_counts(SIZE, settings).partitions == 4
+    assert estimate_counts(GraphSize(100, 500, 10), settings).partitions == 1
 
 
 def test_plan_counts_what_the_stages_after_the_embedding_hold():

@@ -147,7 +147,7 @@ def run(folder, nodes, links, *overrides, partitions=2, **options):
 def features_of(stage, manifest):
     """Features by canonical index, shape (N, F)."""
     numbers = range(manifest.facts["partitions"])
-    parts = [layout.load_nodes(stage, manifest, number) for number in numbers]
+    parts = [layout.load_nodes(manifest, number) for number in numbers]
     rows = pa.concat_tables(parts).sort_by("index")["features"].to_pylist()
     return np.array(rows, np.float32)
 

@@ -75,7 +75,7 @@ def test_the_adjacency_put_back_together_is_the_table(
         options["workers"] = by_tasks(tasks)
     with pytest.MonkeyPatch.context() as patch:
         small_tasks(patch)
-        stage, manifest = run(
+        _, manifest = run(
             folder,
             nodes,
             [links.slice(at, size) for at in range(0, len(links), size)],
@@ -88,7 +88,7 @@ def test_the_adjacency_put_back_together_is_the_table(
             **options,
         )
     due = graph.adjacency()
-    found = layout.read_adjacency(stage, manifest)
+    found = layout.read_adjacency(manifest)
     assert (found.indptr == due.indptr).all()
     assert (found.indices == due.indices).all()
     assert (found.data == due.data).all()
@@ -96,18 +96,18 @@ def test_the_adjacency_put_back_together_is_the_table(
     assert facts["n_edges"] == due.nnz == sum(facts["edges"])
     assert facts["partitioner"] == (partitioner if partitions > 1 else "contiguous")
     # Nodes are in the partition that its rows list.
-    assert layout.load_ids(stage, manifest).values.to_pylist() == ids.to_pylist()
-    index = layout.node_index(stage, manifest)
+    assert layout.load_ids(manifest).values.to_pylist() == ids.to_pylist()
+    index = layout.node_index(manifest)
     assert np.sort(np.concatenate(index)).tolist() == list(range(graph.n))
-    labels = layout.load_labels(*labels_of(folder)).codes
+    labels = layout.load_labels(labels_of(folder)[1]).codes
     assert labels.tolist() == [v % 2 for v in range(graph.n)]
-    sizes = layout.halo_sizes(stage, manifest)
+    sizes = layout.halo_sizes(manifest)
     for number, rows in enumerate(index):
-        part = layout.load_nodes(stage, manifest, number)
+        part = layout.load_nodes(manifest, number)
         assert part["node_id"].to_pylist() == ids.take(pa.array(rows)).to_pylist()
         assert part["features"].to_pylist() == [[float(v), 0.5] for v in rows]
         assert len(rows) == facts["owned"][number] == np.diff(facts["offsets"])[number]
-        arrays = layout.load_partition(stage, manifest, number)
+        arrays = layout.load_partition(manifest, number)
         assert arrays.n_halo == facts["halo"][number]
         assert len(arrays.boundary_rows) == facts["boundary"][number]
         assert (sizes[number] == np.diff(arrays.send_offsets)).all()
@@ -145,7 +145,7 @@ def test_weights_of_duplicates_add_up_to_the_same_bits_in_any_order(tmp_path):
     for at, weights in enumerate(([large, 1.0, 1.0], [1.0, 1.0, large])):
         links = edge_table([(0, 1)] * 3, weight=weights)
         where = tmp_path / str(at), node_table(4), links
-        adjacency = layout.read_adjacency(*run(*where, "input.duplicates=sum"))
+        adjacency = layout.read_adjacency(run(*where, "input.duplicates=sum")[1])
         found.append(adjacency.toarray()[1, 0])
     assert found == [2.0**53 + 2.0**30] * 2
 
@@ -174,14 +174,14 @@ def test_facts_say_what_became_of_every_row(tmp_path):
 
 
 def test_summed_duplicates_without_weights_count(tmp_path):
-    stage, manifest = run(
+    _, manifest = run(
         tmp_path / "a",
         node_table(4),
         edge_table([(0, 1), (0, 1), (2, 3)]),
         "input.duplicates=sum",
     )
     assert manifest.facts["weighted"]
-    dense = layout.read_adjacency(stage, manifest).toarray()
+    dense = layout.read_adjacency(manifest).toarray()
     assert (dense[1, 0], dense[0, 1], dense[3, 2]) == (2, 2, 1)
     _, manifest = run(
         tmp_path / "b", node_table(4), edge_table(), "input.duplicates=sum"
@@ -208,11 +208,11 @@ def test_csv_and_other_column_names_work(tmp_path):
         *(f"columns.{each}" for each in (*named, "weight=w")),
         "features.scale=none",
     )
-    assert layout.load_ids(stage, manifest).values.to_pylist() == ["a", "b", "c"]
+    assert layout.load_ids(manifest).values.to_pylist() == ["a", "b", "c"]
     assert features_of(stage, manifest).tolist() == [[4, 3], [2.5, 1], [6, 5]]
-    assert layout.load_labels(*labels_of(tmp_path)).codes.tolist() == [0, 1, -1]
+    assert layout.load_labels(labels_of(tmp_path)[1]).codes.tolist() == [0, 1, -1]
     assert labels_of(tmp_path)[1].facts["classes"] == ["blue", "red"]
-    dense = layout.read_adjacency(stage, manifest).toarray()
+    dense = layout.read_adjacency(manifest).toarray()
     assert dense[1, 0] == 1.0
     assert dense[2, 1] == dense[1, 2] == 2.5
 
@@ -234,9 +234,9 @@ def test_csv_and_other_column_names_work(tmp_path):
 )
 def test_classes_are_sorted_and_coded(tmp_path, labels, classes, codes):
     run(tmp_path, node_table(4, label=labels), edge_table())
-    stage, manifest = labels_of(tmp_path)
+    _, manifest = labels_of(tmp_path)
     assert manifest.facts["classes"] == classes
-    assert layout.load_labels(stage, manifest).codes.tolist() == codes
+    assert layout.load_labels(manifest).codes.tolist() == codes
 
 
 def test_nodes_of_another_role_and_with_a_missing_value_are_unlabelled(
@@ -246,8 +246,8 @@ def test_nodes_of_another_role_and_with_a_missing_value_are_unlabelled(
     roles = ["train", "train", "calibration", "", "calibration", "test"]
     nodes = node_table(6, role=pa.array(roles), label=pa.array(labels))
     run(tmp_path / "auto", nodes, edge_table())
-    stage, manifest = labels_of(tmp_path / "auto")
-    assert layout.load_labels(stage, manifest).codes.tolist() == [0, 1, 0, -1, 1, -1]
+    _, manifest = labels_of(tmp_path / "auto")
+    assert layout.load_labels(manifest).codes.tolist() == [0, 1, 0, -1, 1, -1]
     plain = nodes.drop_columns(["role"])
     run(tmp_path / "named", plain, edge_table(), "labels.missing=[b]")
     _, manifest = labels_of(tmp_path / "named")
@@ -264,9 +264,9 @@ def test_roles_count_in_any_case_and_only_with_a_label(tmp_path):
     labels = [0, 1, 0, 1, 1, None]
     nodes = node_table(6, role=pa.array(roles), label=pa.array(labels))
     run(tmp_path, nodes, edge_table())
-    stage, manifest = labels_of(tmp_path)
+    _, manifest = labels_of(tmp_path)
     assert manifest.facts["has_roles"]
-    assert layout.load_labels(stage, manifest).roles.tolist() == [0, 0, 1, 1, -1, -1]
+    assert layout.load_labels(manifest).roles.tolist() == [0, 0, 1, 1, -1, -1]
     empty = node_table(4, role=pa.nulls(4))
     run(tmp_path / "b", empty, edge_table())
     assert not labels_of(tmp_path / "b")[1].facts["has_roles"]
@@ -282,10 +282,8 @@ FEATURES = {
 
 @pytest.mark.parametrize("name", FEATURES)
 def test_features_of_every_kind_become_float32(tmp_path, name):
-    stage, manifest = run(
-        tmp_path, node_table(4, features=FEATURES[name]), edge_table()
-    )
-    table = layout.load_nodes(stage, manifest, 0, ["features"])
+    _, manifest = run(tmp_path, node_table(4, features=FEATURES[name]), edge_table())
+    table = layout.load_nodes(manifest, 0, ["features"])
     assert table.schema.field("features").type == pa.list_(pa.float32(), 2)
     due = [float(v) for v in FEATURES[name][0].as_py()]
     assert table["features"][0].as_py() == due

@@ -22,11 +22,10 @@ def test_groups_of_large_graphs_recover_planted_blocks(tmp_path, monkeypatch):
     for partitions in (1, 3):
         directory = RunDirectory(tmp_path / f"run{partitions}")
         graph = prepare(directory, sources, settings, partitions)
-        stage = directory.stage("graph")
-        own = node_groups(stage, graph, settings)
+        own = node_groups(graph, settings)
         (by_links,) = own.links
         found.append(by_links)
-        degree = np.diff(layout.read_adjacency(stage, graph).indptr)
+        degree = np.diff(layout.read_adjacency(graph).indptr)
         np.testing.assert_array_equal(own.degree, degree_groups(degree))
         np.testing.assert_array_equal(own.stacked, [by_links, own.degree])
     np.testing.assert_array_equal(found[0], found[1])
@@ -41,6 +40,6 @@ def test_groups_of_large_graphs_recover_planted_blocks(tmp_path, monkeypatch):
 
 def test_a_graph_without_edges_is_one_group(tmp_path):
     unknown = edge_table([(0, 99), (1, 99)])
-    stage, graph = run(tmp_path, node_table(6), unknown, "input.unknown_nodes=drop")
-    found = node_groups(stage, graph, small_settings())
+    _, graph = run(tmp_path, node_table(6), unknown, "input.unknown_nodes=drop")
+    found = node_groups(graph, small_settings())
     np.testing.assert_array_equal(found.stacked, 0)

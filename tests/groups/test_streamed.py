@@ -61,17 +61,16 @@ def test_streamed_communities_are_as_good_as_leidens_in_any_partitions(tmp_path,
     for partitions in (1, 5):
         directory = RunDirectory(tmp_path / f"run{partitions}")
         graph = prepare(directory, sources, small_settings(*KINDS[kind]), partitions)
-        stage = directory.stage("graph")
         folder = tmp_path / f"scratch{partitions}"
         folder.mkdir()
-        found.append(streamed(stage, graph, folder, LITTLE, 1.0, 0))
+        found.append(streamed(graph, folder, LITTLE, 1.0, 0))
         assert not list(folder.iterdir())
     np.testing.assert_array_equal(*found)
-    adjacency = layout.read_adjacency(stage, graph)
+    adjacency = layout.read_adjacency(graph)
     best = modularity(adjacency, leiden(adjacency))
     assert modularity(adjacency, found[0]) >= 0.98 * best
     # Loops, weights and directions count as they do with all edges in memory.
-    fits = streamed(stage, graph, tmp_path, 1 << 24, 1.0, 0)
+    fits = streamed(graph, tmp_path, 1 << 24, 1.0, 0)
     assert modularity(adjacency, fits) == pytest.approx(best, abs=0.005)
 
 
@@ -83,7 +82,7 @@ def test_contraction_is_repeated_until_leiden_fits(tmp_path, caplog):
     sizes = []
     for memory in (1 << 23, 1 << 20, LITTLE):
         caplog.clear()
-        streamed(directory.stage("graph"), graph, tmp_path, memory)
+        streamed(graph, tmp_path, memory)
         lines = [each.getMessage() for each in caplog.records]
         sizes.append([int(x.split()[2]) for x in lines if x.startswith("Leiden on")])
     assert sizes[0] == [3000]
@@ -106,24 +105,21 @@ def test_streamed_modularity_on_data_folder_is_close_to_leidens(
     directory = RunDirectory(tmp_path / "run")
     settings = small_settings("columns.features=null")
     graph = prepare(directory, Sources(*tables), settings, 2)
-    stage = directory.stage("graph")
-    adjacency = layout.read_adjacency(stage, graph)
-    found = streamed(stage, graph, tmp_path, 1 << 20, 1.0, 0)
+    adjacency = layout.read_adjacency(graph)
+    found = streamed(graph, tmp_path, 1 << 20, 1.0, 0)
     best = modularity(adjacency, leiden(adjacency))
     assert modularity(adjacency, found) >= 0.95 * best
 
 
 def test_nodes_without_edges_to_others_are_alone(tmp_path):
     rows = [(0, 0), (1, 2), (2, 3), (1, 3)]
-    stage, graph = run(tmp_path, node_table(6), edge_table(rows))
+    _, graph = run(tmp_path, node_table(6), edge_table(rows))
     for memory in (1, 1 << 24):
-        found = streamed(stage, graph, tmp_path, memory)
+        found = streamed(graph, tmp_path, memory)
         assert found.tolist() == [1, 0, 0, 0, 2, 3]
     zeros = edge_table([(0, 1), (2, 3)], weight=[0.0, 0.0])
-    stage, graph = run(
-        tmp_path / "zeros", node_table(4), zeros, "columns.weight=weight"
-    )
-    assert streamed(stage, graph, tmp_path / "zeros", 1).tolist() == [0, 1, 2, 3]
+    _, graph = run(tmp_path / "zeros", node_table(4), zeros, "columns.weight=weight")
+    assert streamed(graph, tmp_path / "zeros", 1).tolist() == [0, 1, 2, 3]
 
 
 def test_engine_is_chosen_by_the_memory_of_the_input(tmp_path):
@@ -131,18 +127,18 @@ def test_engine_is_chosen_by_the_memory_of_the_input(tmp_path):
     assert streams(small_settings(), edges)
     assert not streams(small_settings(), 1_000_000)
     assert not streams(small_settings("input.memory=2GiB"), edges)
-    stage, graph = run(tmp_path, node_table(6), edge_table())
-    exact = detect(stage, graph, small_settings(), tmp_path)
-    other = detect(stage, graph, small_settings("input.memory=1 KiB"), tmp_path)
+    _, graph = run(tmp_path, node_table(6), edge_table())
+    exact = detect(graph, small_settings(), tmp_path)
+    other = detect(graph, small_settings("input.memory=1 KiB"), tmp_path)
     np.testing.assert_array_equal(number_by_size(exact), number_by_size(other))
 
 
 def test_interrupted_detection_starts_again_cleanly(tmp_path, monkeypatch):
     module = "xnq_dist.groups.streamed._leiden"
-    stage, graph = run(tmp_path, node_table(6), edge_table())
+    _, graph = run(tmp_path, node_table(6), edge_table())
     folder = tmp_path / "scratch"
     folder.mkdir()
-    expected = streamed(stage, graph, folder, 1 << 24)
+    expected = streamed(graph, folder, 1 << 24)
 
     def interrupted(*_):
         raise KeyboardInterrupt
@@ -150,6 +146,6 @@ def test_interrupted_detection_starts_again_cleanly(tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(module, interrupted)
         with pytest.raises(KeyboardInterrupt):
-            streamed(stage, graph, folder, 1 << 24)
+            streamed(graph, folder, 1 << 24)
     assert not list(folder.iterdir())
-    np.testing.assert_array_equal(streamed(stage, graph, folder, 1 << 24), expected)
+    np.testing.assert_array_equal(streamed(graph, folder, 1 << 24), expected)

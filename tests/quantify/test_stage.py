@@ -53,7 +53,7 @@ def write_posteriors(run, manifest, posteriors, prior=PRIOR):
     """The stages ``readout`` and ``posteriors`` as the readout writes them."""
     readout = run.stage("readout")
     attempt = readout.begin()
-    adjacency = layout.read_adjacency(run.stage("graph"), manifest)
+    adjacency = layout.read_adjacency(manifest)
     groups, fine = (
         leiden(adjacency, resolution, 0).astype(np.int32)
         for resolution in (RESOLUTION, FINE)
@@ -66,7 +66,7 @@ def write_posteriors(run, manifest, posteriors, prior=PRIOR):
     attempt = target.begin()
     files = []
     for number in range(manifest.facts["partitions"]):
-        rows = layout.load_nodes(run.stage("graph"), manifest, number)
+        rows = layout.load_nodes(manifest, number)
         known = run.stage("labels").manifest().named("labels-")[number]
         labels = run.stage("labels").read_table(known, "node_labels")
         own = posteriors[rows["index"].to_numpy()]
@@ -312,7 +312,7 @@ def test_partitions_on_workers_give_the_estimates_of_one_process(
     assert set(table["method"].to_pylist()) == {name}
     nodes, reference = load_node_table(made.run)
     stage = made.run.stage("graph")
-    adjacency = layout.read_adjacency(stage, stage.manifest())
+    adjacency = layout.read_adjacency(stage.manifest())
     found = neighbour_sums(adjacency, nodes.posteriors)
     nodes = dataclasses.replace(nodes, neighbours=found)
     np.testing.assert_array_equal(reference.rows, np.flatnonzero(nodes.labels >= 0))

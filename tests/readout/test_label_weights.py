@@ -27,7 +27,7 @@ from xnq_dist.readout.plus.second_stage import pool_weights
 from xnq_dist.readout.plus.trees import Shape, binned, boosted_logits, fit_trees
 from xnq_dist.readout.plus.variants import Variants, class_priors
 from xnq_dist.readout.regularisation import cross_fit
-from xnq_dist.readout.rows import vectors
+from xnq_dist.reservoir.context import matrix_of
 
 N = 200
 TWICE = np.repeat(np.arange(N), np.where(np.arange(N) % 3 == 0, 2, 1))
@@ -172,8 +172,7 @@ def check_what_is_left(run, known, classes, prior):
     nodes, _ = load_node_table(run)
     records = run.stage("posteriors").manifest().named("part-")
     tables = [run.stage("posteriors").read_table(one, "posteriors") for one in records]
-    column = pa.concat_tables(tables).sort_by("node_id")["posterior"]
-    every = vectors(column.combine_chunks())
+    every = matrix_of(pa.concat_tables(tables).sort_by("node_id")["posterior"])
     np.testing.assert_array_equal(nodes.posteriors[known], every[known])
     left = 1 - np.bincount(classes[known]) / (len(known) * np.array(prior))
     change = (nodes.posteriors / every)[~known]
@@ -210,7 +209,7 @@ def test_weights_reach_posteriors_prior_and_totals(weighted, thread_client):
         run = to_posteriors(folder / name, sources, settings, thread_client)
         made = pipeline.quantify(run, sources, settings, thread_client)
         stage = run.stage("labels")
-        weights = load_labels(stage, stage.manifest()).weights
+        weights = load_labels(stage.manifest()).weights
         if name == "plain":
             assert weights is None
         else:

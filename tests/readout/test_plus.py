@@ -23,8 +23,9 @@ from xnq_dist.readout.plus.label_features import read_features
 from xnq_dist.readout.plus.plus_model import SavedPlus
 from xnq_dist.readout.plus.second_stage import second_rows, used_by_trees
 from xnq_dist.readout.plus.variants import node_folds
-from xnq_dist.readout.rows import FEATURES, OWN, Part, vectors
+from xnq_dist.readout.rows import FEATURES, OWN, Part
 from xnq_dist.readout.work import Embedded, ReadoutWork
+from xnq_dist.reservoir.context import matrix_of
 
 PLUS = (
     "method=xnq+",
@@ -91,7 +92,7 @@ def test_held_rows_are_independent_of_the_labels_of_their_group(
     stage = run.stage("readout")
     manifest = stage.manifest()
     groups = stage.read_arrays(manifest.named("groups-")[0])["groups"]
-    labels = load_labels(run.stage("labels"), run.stage("labels").manifest()).codes
+    labels = load_labels(run.stage("labels").manifest()).codes
     known = np.flatnonzero(labels >= 0)
     written = stage.read_arrays(manifest.named("held-")[0])
     np.testing.assert_array_equal(written["index"], known)
@@ -188,7 +189,7 @@ def test_an_undirected_graph_has_a_spectrum(tmp_path, graph, thread_client):
     np.testing.assert_array_equal(found[1], found[3])
     blocks = manifest.facts["blocks"]
     assert blocks == [24, 18, 64]
-    adjacency = read_adjacency(made.stage("graph"), made.stage("graph").manifest())
+    adjacency = read_adjacency(made.stage("graph").manifest())
     root = np.sqrt(np.maximum(adjacency.sum(axis=1), 1e-9))
     normalised = (adjacency.toarray() / root[:, None]) / root
     spectrum = found[1][:, -64:].astype(np.float64)
@@ -221,7 +222,7 @@ def test_flipping_a_label_leaves_the_models_of_its_own_fold(
 ):
     """At fixed C, rounds, pool and calibration the node's score keeps its bits."""
     run = run_with_scores
-    labels = load_labels(run.stage("labels"), run.stage("labels").manifest()).codes
+    labels = load_labels(run.stage("labels").manifest()).codes
     kept, features = {}, {}
     node = int(np.flatnonzero(labels >= 0)[17])
     for name in ("before", "after"):
@@ -240,7 +241,7 @@ def test_flipping_a_label_leaves_the_models_of_its_own_fold(
         )
         (record, features_record), _ = plus.fit(work)
         kept[name] = SavedPlus.read(stage, record)
-        (rows,) = node_index(graph, graph.manifest())
+        (rows,) = node_index(graph.manifest())
         features[name] = read_features(stage, features_record, "each")[rows == node]
         (part,) = work.parts
         x = np.concatenate([values for _, values in part.states()])[rows == node]
@@ -267,8 +268,8 @@ def test_unlabelled_nodes_have_the_mean_score_of_all_folds(run):
     """A labelled one has that of its own fold, which a second file has of all nodes."""
     model, classes = saved(run), run.stage("labels").manifest().facts["classes"]
     graph, stage = run.stage("graph"), run.stage("posteriors")
-    labels = load_labels(run.stage("labels"), run.stage("labels").manifest()).codes
-    for number, rows in enumerate(node_index(graph, graph.manifest())):
+    labels = load_labels(run.stage("labels").manifest()).codes
+    for number, rows in enumerate(node_index(graph.manifest())):
         record = run.stage("readout").manifest().named(FEATURES)[number]
         features = read_features(run.stage("readout"), record, "each")
         embeddings = run.stage("embeddings").manifest().named("part-")[number]
@@ -294,7 +295,7 @@ def test_unlabelled_nodes_have_the_mean_score_of_all_folds(run):
         mean = log_softmax(logs.mean(axis=1), axis=1)
         known = (labels[rows] >= 0)[:, None]
         table = stage.read_table(stage.manifest().named("part-")[number], "posteriors")
-        found = vectors(table["posterior"].combine_chunks())
+        found = matrix_of(table["posterior"])
         due = model.calibration.apply(np.where(known, own, mean))
         np.testing.assert_allclose(found, due, atol=1e-6)
         by_own = stage.read_arrays(stage.manifest().named(OWN)[number])["posterior"]
@@ -304,7 +305,7 @@ def test_unlabelled_nodes_have_the_mean_score_of_all_folds(run):
 
 def test_scores_for_evaluation_are_those_of_the_run(tmp_path, run, thread_client):
     before = {name: run.stage(name).manifest() for name in ("readout", "posteriors")}
-    labels = load_labels(run.stage("labels"), run.stage("labels").manifest()).codes
+    labels = load_labels(run.stage("labels").manifest()).codes
     attempt = RunDirectory(tmp_path).stage("readout").begin()
     found = scores(run, thread_client, labels, attempt)
     kept = saved(run)
@@ -337,7 +338,7 @@ def test_more_classes_roles_and_isolated_nodes(tmp_path, thread_client):
 
 
 def test_impossible_fits_are_refused_at_once(tmp_path, run, thread_client):
-    labels = load_labels(run.stage("labels"), run.stage("labels").manifest()).codes
+    labels = load_labels(run.stage("labels").manifest()).codes
     folder = RunDirectory(tmp_path)
     lone = labels.copy()
     lone[np.flatnonzero(lone == 1)[1:]] = -1

@@ -71,7 +71,7 @@ def test_a_good_score_lowers_log_loss_and_error(runs, sources):
 def test_a_gap_in_a_score_is_a_column_of_its_own(runs, sources):
     graph, stage = (runs["gaps"].stage(name) for name in ("graph", "scores"))
     (record,) = stage.manifest().named("scores-")
-    (rows,) = node_index(graph, graph.manifest())
+    (rows,) = node_index(graph.manifest())
     score, missing = stage.read_arrays(record)["scores"].T
     gaps = pq.read_table(sources.nodes)["gaps"].is_null().to_numpy()[rows]
     np.testing.assert_array_equal(missing > 0, gaps)

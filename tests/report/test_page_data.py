@@ -69,7 +69,7 @@ def test_decoded_data_are_the_view(
                 np.rint(steps[known] / 10), np.rint(1e3 * expected[known])
             )
         assert np.array_equal(one["quality"], view.quality[order, c])
-        q = shown.qvalue[order, c]
+        q = shown.compared["qvalue"][order, c]
         assert np.array_equal(one["beyond"], q <= 0.05)
         assert np.isnan(q).all() != intervals or count == 1
         assert one["q"] == [probability(value) for value in q]

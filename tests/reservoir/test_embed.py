@@ -68,7 +68,7 @@ def twin(run: RunDirectory, graph: SmallGraph, settings) -> np.ndarray:
         wanted.input_scale,
         manifest.facts["rho"],
     )
-    adjacency = read_adjacency(run.stage("graph"), manifest)
+    adjacency = read_adjacency(manifest)
     return embed_reference(
         adjacency, graph.features, weights, wanted.supersteps, settings.exchange.dtype
     )
@@ -192,10 +192,11 @@ def test_workers_lost_again_and_again_end_with_advice(
     run = embed(tmp_path / "a", small_graph, client)
     manifest = run.stage("graph").manifest()
     spec = driver.reservoir_spec(small_settings(), manifest.facts, 1.0, 1.0)
+    never = Checkpoints(run.stage("checkpoints"), {}, spec.supersteps)
     monkeypatch.setattr(exchange.Exchange, "begin", always_lost)
     advice = r"lack of memory.*cluster\.memory_limit"
     with pytest.raises(DoesNotFitError, match=advice):
-        run_reservoir(client, run.stage("graph"), manifest, spec, len)
+        run_reservoir(client, manifest, spec, len, never)
 
 
 def test_a_fault_in_a_superstep_is_raised_and_not_retried_for_ever(
@@ -204,8 +205,9 @@ def test_a_fault_in_a_superstep_is_raised_and_not_retried_for_ever(
     run = embed(tmp_path / "a", small_graph, client)
     manifest = run.stage("graph").manifest()
     spec = driver.reservoir_spec(small_settings(), manifest.facts, 1.0, 1.0)
+    never = Checkpoints(run.stage("checkpoints"), {}, spec.supersteps)
     with pytest.raises(ZeroDivisionError):
-        run_reservoir(client, run.stage("graph"), manifest, spec, _fail)
+        run_reservoir(client, manifest, spec, _fail, never)
 
 
 def _fail(number, states):

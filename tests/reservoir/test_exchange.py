@@ -48,7 +48,7 @@ def begun(client, folder, graph, *overrides, timeout=20.0) -> Exchange:
     manifest = run.complete("graph")
     spec = driver.reservoir_spec(settings, manifest.facts, 2.0, 0.5)
     beats = Heartbeats(client, timeout)
-    exchange = Exchange(client, run.stage("graph"), manifest, beats)
+    exchange = Exchange(client, manifest, beats)
     exchange.begin(1, Supersteps, spec, None)
     return exchange
 

@@ -38,7 +38,7 @@ def prepared(folder: Path, graph: SmallGraph, *overrides: str):
 
 
 def size_here(run, settings, client) -> RunSize:
-    return size_on(client, settings, run.stage("graph"), run.complete("graph"))
+    return size_on(client, settings, run.complete("graph"))
 
 
 @pytest.fixture

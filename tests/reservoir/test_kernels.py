@@ -37,7 +37,7 @@ def after(part, states, drive, recurrent, threads=2):
     """States after one more superstep, in memory that held something else."""
     out = np.full_like(states, np.nan)
     parts = recurrent if isinstance(recurrent, list) else [recurrent]
-    on_host = OnHost(parts, states.dtype, threads)
+    on_host = OnHost(parts, threads)
     on_host.superstep(part, states, states[:0], drive, out)
     return out
 

@@ -21,7 +21,7 @@ def test_states_of_auto_are_those_of_its_number(tmp_path, thread_client):
     auto = "reservoir.supersteps=auto", "partitions=2"
     run = embed(tmp_path / "auto", graph, thread_client, *auto)
     manifest = run.stage("graph").manifest()
-    adjacency = read_adjacency(run.stage("graph"), manifest)
+    adjacency = read_adjacency(manifest)
     diameter = diameter_of(adjacency.toarray(), 30)
     assert manifest.facts["effective_diameter"] == diameter
     assert 2 < diameter < 20

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import small_settings, with_graph, write_graph
-from xnq_dist.core.store import Manifest, RunDirectory, Stage
+from xnq_dist.core.store import Manifest, RunDirectory
 from xnq_dist.graph.layout import load_nodes, read_adjacency
 from xnq_dist.reservoir.propagation import load_values, propagate
 
@@ -20,11 +20,10 @@ from xnq_dist.reservoir.propagation import load_values, propagate
 class Seeds:
     """Values of each node, made from its canonical index."""
 
-    graph: Stage
     manifest: Manifest
 
     def __call__(self, number: int) -> np.ndarray:
-        index = load_nodes(self.graph, self.manifest, number, ["index"])["index"]
+        index = load_nodes(self.manifest, number, ["index"])["index"]
         return seeds(index.to_numpy())
 
 
@@ -66,11 +65,9 @@ def prepared(folder: Path, graph, partitions: int) -> tuple[RunDirectory, Manife
 def propagated(run, manifest, client, keep, step=None, **options):
     where = run.stage("rounds")
     attempt = where.begin()
-    graph = run.stage("graph")
-    start = Seeds(graph, manifest)
+    start = Seeds(manifest)
     found = propagate(
         client,
-        graph,
         manifest,
         start,
         step or HalfMix(),
@@ -79,7 +76,7 @@ def propagated(run, manifest, client, keep, step=None, **options):
         "r",
         **options,
     )
-    return {t: load_values(where, f, graph, manifest) for t, f in found.items()}
+    return {t: load_values(where, f, manifest) for t, f in found.items()}
 
 
 def twin(adjacency, rounds: int) -> list[np.ndarray]:
@@ -103,7 +100,7 @@ def test_same_bits_as_a_plain_loop_for_any_partitions(
     graph = write_graph(tmp_path / "in", 150, 600, weighted=weighted)
     for partitions in (1, 3, 20):
         run, manifest = prepared(tmp_path / str(partitions), graph, partitions)
-        expected = twin(read_adjacency(run.stage("graph"), manifest), 4)
+        expected = twin(read_adjacency(manifest), 4)
         found = propagated(run, manifest, thread_client, [0, 2, 4])
         assert sorted(found) == [0, 2, 4]
         for turn, values in found.items():
@@ -114,7 +111,7 @@ def test_edges_count_one_without_weights(tmp_path, thread_client):
     graph = write_graph(tmp_path / "in", 150, 600, weighted=True)
     run, manifest = prepared(tmp_path / "run", graph, 2)
     found = propagated(run, manifest, thread_client, [2], weighted=False)
-    adjacency = read_adjacency(run.stage("graph"), manifest)
+    adjacency = read_adjacency(manifest)
     assert adjacency.data.min() < 1
     adjacency.data[:] = 1
     np.testing.assert_array_equal(found[2], twin(adjacency, 2)[2])
@@ -127,7 +124,7 @@ def test_rounds_are_reported_one_by_one(tmp_path, thread_client):
     options = {"progress": lambda *said: told.append(said)}
     found = propagated(run, manifest, thread_client, [19], **options)
     assert told == [("rounds of r", turn, 19) for turn in range(1, 20)]
-    expected = twin(read_adjacency(run.stage("graph"), manifest), 19)[-1]
+    expected = twin(read_adjacency(manifest), 19)[-1]
     assert list(found) == [19]
     np.testing.assert_array_equal(found[19], expected)
 
@@ -141,5 +138,5 @@ def test_a_worker_lost_between_rounds_keeps_the_answer(tmp_path, client):
     # Other tests share the cluster: its nanny brings the worker back.
     client.wait_for_workers(2, timeout=120)
     assert (tmp_path / "mark").exists()
-    expected = twin(read_adjacency(run.stage("graph"), manifest), 4)[-1]
+    expected = twin(read_adjacency(manifest), 4)[-1]
     np.testing.assert_array_equal(found[4], expected)

@@ -36,7 +36,7 @@ def test_every_block_is_the_plain_reservoir_of_its_own_seed(
     run = embed(tmp_path / "1", graph, thread_client, "partitions=1", *wanted)
     manifest = run.stage("graph").manifest()
     settings = small_settings(*wanted)
-    adjacency = read_adjacency(run.stage("graph"), manifest)
+    adjacency = read_adjacency(manifest)
     blocks = []
     for number, units in enumerate(units_of_blocks(23, 3)):
         weights = draw(

@@ -30,7 +30,7 @@ def graph(tmp_path_factory):
 
 def test_blocks_of_any_number_of_rows_have_the_same_bits(graph, thread_client):
     where = graph.child("described")
-    found = describe_nodes(thread_client, graph, graph.manifest(), 5, where)
+    found = describe_nodes(thread_client, graph.manifest(), 5, where)
     every = [np.concatenate(list(found.blocks(p, 7))) for p in range(3)]
     # Of the vectors' rounds, only the last ones stay.
     vectors = [name for name in where.names() if name.startswith("power")]

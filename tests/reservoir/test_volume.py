@@ -37,9 +37,9 @@ def test_planned_rows_are_those_that_move_or_a_bound(tmp_path, count, workers, d
     graph = write_graph(tmp_path / "input", 900, int(900 * degree), seed=1)
     run = with_graph(tmp_path / "run", graph.sources, settings)
     manifest = run.complete("graph")
-    stage, facts = run.stage("graph"), manifest.facts
-    parts = [load_partition(stage, manifest, number) for number in range(count)]
-    size = size_of(manifest, stage)
+    facts = manifest.facts
+    parts = [load_partition(manifest, number) for number in range(count)]
+    size = size_of(manifest)
     counts = size.partition_counts
     placement = place(counts.edges, [str(worker) for worker in range(workers)])
     sent = all_sent(parts, facts["offsets"], placement)
@@ -60,7 +60,7 @@ def test_planned_rows_are_those_that_move_or_a_bound(tmp_path, count, workers, d
     shown, halo = dict(found.lines()), int(counts.halo_sizes.sum())
     assert shown["exchanged a superstep"].startswith("at most ") != exact
     assert shown["halo rows"].startswith(f"{halo:,} ")
-    assert found.to_dict()["halo_rows"] == halo
+    assert found.halo_rows == halo
 
 
 def test_rows_held_are_those_under_way():

@@ -16,7 +16,7 @@ from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.default.pooling import fit_weights, label_evidence
 from xnq_dist.quantify.interface import Reference, combine
-from xnq_dist.steps.anomalies import find_anomalies, qvalues, upper_tail
+from xnq_dist.steps.against_rest import find_anomalies, qvalues, upper_tail
 
 
 def binomial_pvalues(known, labelled, r):

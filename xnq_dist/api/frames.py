@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -22,7 +22,7 @@ from scipy import sparse
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.settings import ColumnSettings
 from xnq_dist.graph.tables import Sources
-from xnq_dist.graph.values import without_views
+from xnq_dist.graph.values import column_of, without_views
 
 __all__ = ["Tables", "is_matrix", "members_of", "plain", "tables_of", "written"]
 
@@ -140,23 +140,21 @@ def members_of(
         rows, places, _ = _entries(memberships)
         table = pa.table({columns.community: rows, columns.member: ids.take(places)})
         return [*range(memberships.shape[0])], table
-    if not isinstance(memberships, Iterable):
+    if not hasattr(memberships, "__iter__"):
         raise InputError(f"memberships is {_kind(memberships)}: give {MEMBERS}")
-    keys: list[Any] | None = None
-    values = plain(memberships)
-    if isinstance(memberships, Mapping):
-        keys, values = [*memberships], memberships.values()
+    named = isinstance(memberships, Mapping)
+    values = memberships.values() if named else plain(memberships)
     groups = list(map(plain, values))
-    of_pandas = hasattr(memberships, "reindex")
-    if keys is None and all(map(_is_value, groups)):
-        if of_pandas:
+    if not named and all(map(_is_value, groups)):
+        if hasattr(memberships, "reindex"):
             groups = _by_node(memberships, graph, ids, "memberships").tolist()
         ids = _in_order(len(groups), ids, "memberships", "community")
         of_node = _array(groups, "memberships")
         table = pa.table({columns.community: of_node, columns.member: ids})
         return None, table.filter(of_node.is_valid())
-    if keys is None:
-        keys = [*values.index] if of_pandas else [*range(len(groups))]
+    # Of a mapping or of a pandas object, whose index has the names.
+    known = hasattr(memberships, "keys")
+    keys = [*memberships.keys()] if known else [*range(len(groups))]
     for key, group in zip(keys, groups, strict=True):
         if _is_value(group):
             raise InputError(
@@ -379,7 +377,7 @@ def _vectors(features: Any) -> pa.Array:
         )
     if values.dtype.kind != "f":
         values = values.astype(np.float64)
-    return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
+    return column_of(values)
 
 
 def _array(values: Any, what: str, kind: Any = None) -> pa.Array:

@@ -70,9 +70,9 @@ class PrevalenceResult:
 
         A class whose name is that of another column has the prefix ``class``.
         """
-        stage = self._directory.stage("posteriors")
-        records = self._directory.complete("posteriors").named("part-")
-        parts = [stage.read_table(record, "posteriors") for record in records]
+        made = self._directory.complete("posteriors")
+        files = made.named("part-")
+        parts = [made.where.read_table(file, "posteriors") for file in files]
         table = pa.concat_tables(parts).sort_by("node_id").combine_chunks()
         columns = {"node_id": table["node_id"]}
         taken = ("node_id", "out_of_fold")
@@ -92,7 +92,7 @@ class PrevalenceResult:
 
         Empty for estimates of `NetworkQuantifier`, which read no table again.
         """
-        found = self._page.results.profile.get("findings", ())
+        found = self._page.profile.get("findings", ())
         return tuple(Finding(**each) for each in found)
 
     @property

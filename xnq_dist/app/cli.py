@@ -6,6 +6,7 @@ import atexit
 import logging
 import os
 import sys
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -32,7 +33,7 @@ from xnq_dist.core.allocator import keep_free_memory
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.failures import stage_errors
 from xnq_dist.core.redaction import redacted
-from xnq_dist.monitor.log_lines import console
+from xnq_dist.monitor.log_lines import CONSOLE
 
 __all__ = ["app", "main"]
 
@@ -151,8 +152,6 @@ def profile(
     Some 10 million rows take 10 seconds. The exit status is 2 if a run would be
     refused.
     """
-    from dataclasses import asdict
-
     from xnq_dist.core.config import load_settings
     from xnq_dist.graph.profile.headers import check_headers
     from xnq_dist.graph.profile.inputs import lines, profile_inputs
@@ -290,7 +289,7 @@ def estimate(
         plan = pipeline.estimate_counts(size, chosen)
     for name, value in plan.lines():
         typer.echo(f"  {name:<32}{value}")
-    print_json(plan.to_dict())
+    print_json(asdict(plan))
     check_client_fits(plan)
     check_fits(plan)
 
@@ -325,10 +324,9 @@ def _without_traceback(record: logging.LogRecord) -> bool:
 
 
 def _set_up_logging() -> None:
-    handler = console()
-    if handler in log.handlers:
+    if CONSOLE in log.handlers:
         return
-    log.addHandler(handler)
+    log.addHandler(CONSOLE)
     log.setLevel(os.environ.get("XNQ_LOG_LEVEL", "INFO").upper())
     log.propagate = False
     if not os.environ.get("XNQ_DEBUG"):

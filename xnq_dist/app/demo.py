@@ -22,6 +22,7 @@ from xnq_dist.graph.generate import demo_network
 from xnq_dist.graph.tables import Sources
 from xnq_dist.jobs import run_all
 from xnq_dist.monitor.status import recorded
+from xnq_dist.reservoir.context import matrix_of
 
 __all__ = ["run_demo"]
 
@@ -114,8 +115,7 @@ def _scores(nodes: pa.Table, edges: pa.Table, is_shown: Floats, known: Bools) ->
     one_way = sparse.coo_array((np.ones(len(src)), (src, dst)), shape=(n, n))
     both = (one_way + one_way.T).tocsr()
     degree = np.asarray(both.sum(axis=1), np.float64)[:, None]
-    values = nodes["features"].combine_chunks()
-    own = values.flatten().to_numpy().reshape(n, -1)
+    own = matrix_of(nodes["features"])
     features = np.hstack([own, both @ own / np.maximum(degree, 1), degree])
     model = HistGradientBoostingClassifier(random_state=0)
     # One thread: on a busy machine OpenMP's threads wait for each other in each tree.

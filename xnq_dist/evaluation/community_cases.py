@@ -207,7 +207,7 @@ def _kept(
     """Arrays that depend on the shown labels and the seed, which a folder keeps."""
     key = fingerprint(
         [STAGES[name].format for name in ("embeddings", "readout", "posteriors")],
-        work.graph()[1].fingerprint,
+        work.graph().fingerprint,
         work.task().classes,
         labels.tobytes().hex(),
         seed,
@@ -278,8 +278,7 @@ def _given(work: EvaluationWork, path: str) -> dict[str, Communities]:
     """Communities of a memberships table, by kind."""
     from xnq_dist.graph.scratch import scratch_folder
 
-    stage, manifest = work.graph()
-    ids = layout.load_ids(stage, manifest)
+    ids = layout.load_ids(work.graph())
     table = open_table(path, "memberships table", work.settings.input)
     with scratch_folder(work.settings.scratch) as scratch:
         communities = from_memberships(table, ids, work.settings, scratch)

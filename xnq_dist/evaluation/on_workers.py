@@ -180,7 +180,7 @@ def _score(
     """All units, whose scores the folder keeps afterwards."""
     task, folder = work.task(), work.folder("units")
     fixed = [
-        work.graph()[1].fingerprint,
+        work.graph().fingerprint,
         list(task.classes),
         method.name,
         work.settings.model_dump(include=MATTER, mode="json"),

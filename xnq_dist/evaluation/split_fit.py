@@ -20,7 +20,7 @@ from xnq_dist.core.store import FileRecord, Stage
 from xnq_dist.evaluation.work import EvaluationWork, Scores
 from xnq_dist.graph.layout import load_nodes
 from xnq_dist.readout.logistic import decision, fit
-from xnq_dist.readout.rows import vectors
+from xnq_dist.reservoir.context import matrix_of
 
 __all__ = ["NodeRows", "fit_split"]
 
@@ -37,16 +37,16 @@ class NodeRows:
 
     def parts(self) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
         """Canonical indexes and rows of each part, shapes (n,) and (n, d')."""
-        graph, manifest = self.work.graph()
+        manifest = self.work.graph()
         for number in range(int(manifest.facts["partitions"])):
             names = ["index"] if self.embeddings else ["index", "features"]
-            nodes = load_nodes(graph, manifest, number, names)
+            nodes = load_nodes(manifest, number, names)
             if self.embeddings:
                 table = self.embeddings.read_table(self.files[number], "embeddings")
                 column = table["embedding"]
             else:
                 column = nodes["features"]
-            yield nodes["index"].to_numpy(), vectors(column.combine_chunks())
+            yield nodes["index"].to_numpy(), matrix_of(column)
 
     def matrix(self, nodes: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
         """Rows of these canonical indexes, ascending, shape (n, d'); None: of all."""

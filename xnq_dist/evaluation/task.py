@@ -90,7 +90,7 @@ def load_task(run: RunDirectory, source: TaskSource, seed: int) -> Task:
     """
     graph, known = run.complete("graph"), run.complete("labels")
     classes = tuple(map(str, known.facts["classes"]))
-    labels = layout.load_labels(run.stage("labels"), known).codes
+    labels = layout.load_labels(known).codes
     if source.positive is not None:
         if source.positive not in classes:
             raise InputError(
@@ -103,7 +103,7 @@ def load_task(run: RunDirectory, source: TaskSource, seed: int) -> Task:
     if source.splits is None:
         roles = dict(enumerate(make_folds(labels)))
     else:
-        ids = layout.load_ids(run.stage("graph"), graph)
+        ids = layout.load_ids(graph)
         roles = _read_splits(source.splits, ids, labels)
     folds = source.folds or tuple(roles)
     for fold in folds:

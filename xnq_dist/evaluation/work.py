@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.core import npy
 from xnq_dist.core.settings import Settings
-from xnq_dist.core.store import Folder, Manifest, RunDirectory, Stage
+from xnq_dist.core.store import Folder, Manifest, RunDirectory
 from xnq_dist.evaluation.task import Task, TaskSource, load_task
 from xnq_dist.graph.layout import read_adjacency
 
@@ -65,10 +65,9 @@ class EvaluationWork:
     source: TaskSource
     settings: Settings
 
-    def graph(self) -> tuple[Stage, Manifest]:
-        """The stage ``graph`` and its manifest."""
-        run = RunDirectory(self.run)
-        return run.stage("graph"), run.complete("graph")
+    def graph(self) -> Manifest:
+        """The manifest of the stage ``graph``."""
+        return RunDirectory(self.run).complete("graph")
 
     def task(self) -> Task:
         """The task's labels and folds, loaded once per process."""
@@ -78,7 +77,7 @@ class EvaluationWork:
 
     def adjacency(self) -> csr_array[Any]:
         """In-neighbours of node v in row v, shape (N, N), loaded once per process."""
-        return adjacency_of(self.run, self.graph()[1].fingerprint)
+        return adjacency_of(self.run, self.graph().fingerprint)
 
     def folder(self, name: str) -> Folder:
         """A folder for files that another evaluation reuses."""
@@ -94,8 +93,7 @@ def _task(run: str, source: TaskSource, seed: int, graph: str, labels: str) -> T
 @lru_cache(maxsize=1)
 def adjacency_of(run: str, graph: str) -> csr_array[Any]:
     """The adjacency of a run directory whose graph has this fingerprint."""
-    directory = RunDirectory(run)
-    return read_adjacency(directory.stage("graph"), directory.complete("graph"))
+    return read_adjacency(RunDirectory(run).complete("graph"))
 
 
 def read_arrays(folder: Folder, name: str) -> Arrays:

@@ -25,6 +25,7 @@ from xnq_dist.graph.planted import (
     draw_members,
     draw_network,
 )
+from xnq_dist.graph.values import column_of
 
 __all__ = ["Arguments", "demo_network", "generate", "load_demo"]
 
@@ -155,10 +156,7 @@ class _Tables:
 
     def nodes(self) -> Iterator[pa.Table]:
         for first, last in self._blocks():
-            values = draw_features(self.network, first, last)
-            features = pa.FixedSizeListArray.from_arrays(
-                pa.array(values.ravel()), values.shape[1]
-            )
+            features = column_of(draw_features(self.network, first, last))
             ids = self._ids(np.arange(first, last))
             labels = self._labels(first, last, ~self.network.labelled[first:last])
             yield pa.table({"node_id": ids, "features": features, "label": labels})

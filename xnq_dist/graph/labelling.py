@@ -53,13 +53,13 @@ def label(
     if current is not None and current.fingerprint == fingerprint(inputs):
         log.info("stage %s: complete, nothing to do", STAGE)
         return current
-    began, of_graph = time.monotonic(), run.stage("graph")
+    began = time.monotonic()
     if known is None:
-        known = read_labels(table, settings, load_ids(of_graph, graph), progress)
+        known = read_labels(table, settings, load_ids(graph), progress)
     run.reuse(STAGE, inputs)
     attempt = stage.begin()
     files: list[FileRecord] = []
-    for number, index in enumerate(node_index(of_graph, graph)):
+    for number, index in enumerate(node_index(graph)):
         codes, roles = known.codes[index], known.roles[index]
         columns = {
             "index": index,

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from xnq_dist.core.arrays import Ints
 from xnq_dist.core.errors import StageError
-from xnq_dist.core.store import FileRecord, Manifest, Stage
+from xnq_dist.core.store import FileRecord, Manifest
 from xnq_dist.graph.csr import ArrayCsr
 from xnq_dist.graph.halo import Partition
 
@@ -64,54 +64,55 @@ def _record(manifest: Manifest, stem: str) -> FileRecord:
     return records[0]
 
 
-def load_partition(stage: Stage, manifest: Manifest, number: int) -> Partition:
+def load_partition(manifest: Manifest, number: int) -> Partition:
     """One partition with its halo and send lists."""
-    arrays = stage.read_arrays(_record(manifest, file_stem("adjacency", number)))
+    record = _record(manifest, file_stem("adjacency", number))
+    arrays = manifest.where.read_arrays(record)
     arrays.setdefault("weights", None)  # type: ignore[arg-type]
     return Partition(number=number, **arrays)
 
 
-def halo_sizes(stage: Stage, manifest: Manifest) -> Ints:
+def halo_sizes(manifest: Manifest) -> Ints:
     """Halo rows of each (owner, reader), shape (P, P).
 
     For the client alone: a worker has its partitions' rows and columns in their files.
     """
-    sizes = stage.read_arrays(_record(manifest, HALO_SIZES))["sizes"]
-    return sizes.astype(np.int64)
+    arrays = manifest.where.read_arrays(_record(manifest, HALO_SIZES))
+    return np.asarray(arrays["sizes"], np.int64)
 
 
 def load_nodes(
-    stage: Stage, manifest: Manifest, number: int, columns: Sequence[str] | None = None
+    manifest: Manifest, number: int, columns: Sequence[str] | None = None
 ) -> pa.Table:
     """A partition's node table (schema ``graph_nodes``), rows in local order.
 
     `columns`: the columns to read; None: all.
     """
     record = _record(manifest, file_stem("nodes", number))
-    return stage.read_table(record, "graph_nodes", columns)
+    return manifest.where.read_table(record, "graph_nodes", columns)
 
 
-def node_index(stage: Stage, manifest: Manifest) -> list[Ints]:
+def node_index(manifest: Manifest) -> list[Ints]:
     """Canonical index of each owned row, for every partition; together 0..N-1."""
     return [
-        load_nodes(stage, manifest, number, ["index"])["index"].to_numpy()
+        load_nodes(manifest, number, ["index"])["index"].to_numpy()
         for number in range(int(manifest.facts["partitions"]))
     ]
 
 
-def load_ids(stage: Stage, manifest: Manifest) -> NodeIds:
+def load_ids(manifest: Manifest) -> NodeIds:
     """The node ids in canonical order, with look-up."""
     from xnq_dist.graph.ids import NodeIds
 
     ids = [
-        load_nodes(stage, manifest, number, ["node_id"])["node_id"]
+        load_nodes(manifest, number, ["node_id"])["node_id"]
         for number in range(int(manifest.facts["partitions"]))
     ]
     chunks = [chunk for column in ids for chunk in column.chunks]
     return NodeIds.from_column(pa.chunked_array(chunks, ids[0].type))[0]
 
 
-def load_labels(stage: Stage, manifest: Manifest) -> Labels:
+def load_labels(manifest: Manifest) -> Labels:
     """Labels, roles and label weights of all nodes."""
     from xnq_dist.graph.labels import ROLES, Labels
 
@@ -119,7 +120,7 @@ def load_labels(stage: Stage, manifest: Manifest) -> Labels:
     if manifest.facts["has_roles"]:
         columns.append("role")
     tables = [
-        stage.read_table(record, "node_labels", columns)
+        manifest.where.read_table(record, "node_labels", columns)
         for record in manifest.named("labels-")
     ]
     table = pa.concat_tables(tables)
@@ -131,20 +132,20 @@ def load_labels(stage: Stage, manifest: Manifest) -> Labels:
         roles[index] = found.fill_null(-1).to_numpy()
     weights = None
     for record in manifest.named(LABEL_WEIGHTS):
-        weights = stage.read_arrays(record)["weights"]
+        weights = manifest.where.read_arrays(record)["weights"]
     return Labels(codes, roles, manifest.facts["classes"], weights=weights)
 
 
-def canonical_rows(stage: Stage, manifest: Manifest) -> Iterator[tuple[Ints, ArrayCsr]]:
+def canonical_rows(manifest: Manifest) -> Iterator[tuple[Ints, ArrayCsr]]:
     """Yield the canonical index of each row of a partition, and the rows' edges.
 
     Neighbours are canonical indices too; weights are float32, 1 for a graph without
     weights.
     """
-    index = node_index(stage, manifest)
+    index = node_index(manifest)
     canonical = np.concatenate(index)
     for number, rows in enumerate(index):
-        partition = load_partition(stage, manifest, number)
+        partition = load_partition(manifest, number)
         columns = np.concatenate([rows, canonical[partition.halo]]).astype(np.int32)
         weights = partition.weights
         if weights is None:
@@ -154,7 +155,7 @@ def canonical_rows(stage: Stage, manifest: Manifest) -> Iterator[tuple[Ints, Arr
         yield rows, edges
 
 
-def read_adjacency(stage: Stage, manifest: Manifest) -> csr_array[Any]:
+def read_adjacency(manifest: Manifest) -> csr_array[Any]:
     """The complete adjacency in canonical order.
 
     Row v has the in-neighbours of node v as columns; weights are those of
@@ -164,7 +165,7 @@ def read_adjacency(stage: Stage, manifest: Manifest) -> csr_array[Any]:
 
     n = int(manifest.facts["n_nodes"])
     index, parts = [], []
-    for rows, csr in canonical_rows(stage, manifest):
+    for rows, csr in canonical_rows(manifest):
         index.append(rows)
         edges = csr.weights, csr.indices, csr.indptr
         parts.append(sparse.csr_array(edges, shape=(len(rows), n)))

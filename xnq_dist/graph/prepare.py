@@ -49,6 +49,7 @@ from xnq_dist.graph.scoring import read_scores, write_scores
 from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.spectral import adjacency_radius, is_symmetric
 from xnq_dist.graph.tables import Sources, Table
+from xnq_dist.graph.values import column_of
 
 __all__ = ["partitions_table", "prepare"]
 
@@ -272,13 +273,10 @@ def _write_nodes(
     with attempt.table_writer(file_stem("nodes", number), "graph_nodes") as writer:
         for first, last, matrix in blocks.read(number):
             index = pa.array(book.order[first:last].astype(np.int64))
-            values = pa.FixedSizeListArray.from_arrays(
-                pa.array(matrix.reshape(-1)), matrix.shape[1]
-            )
             table = {
                 "node_id": ids.values.take(index).cast(kind),
                 "index": index,
-                "features": values,
+                "features": column_of(matrix),
             }
             writer.write(pa.table(table))
     return writer.record

@@ -77,7 +77,7 @@ def write_scores(
         return
     began = time.monotonic()
     if scores is None:
-        ids, named = load_ids(run.stage("graph"), graph), settings.columns.node_id
+        ids, named = load_ids(graph), settings.columns.node_id
         rows = table.batches([named])
         index = np.concatenate([ids.find(batch, named, "drop") for batch in rows])
         scores = read_scores(table, settings, index, progress)
@@ -85,6 +85,6 @@ def write_scores(
     attempt = stage.begin()
     files = [
         attempt.write_arrays(file_stem(STAGE, number), scores=made[owned])
-        for number, owned in enumerate(node_index(run.stage("graph"), graph))
+        for number, owned in enumerate(node_index(graph))
     ]
     attempt.commit(files, inputs, {"width": made.shape[1]}, began)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
+from numpy.typing import NDArray
 
 __all__ = [
     "NULL_WORDS",
+    "column_of",
     "divided",
     "is_text",
     "of_one_type",
@@ -29,6 +33,11 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(
         pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind)
     )
+
+
+def column_of(matrix: NDArray[Any]) -> pa.Array:
+    """A column of vectors that are the rows of a matrix."""
+    return pa.FixedSizeListArray.from_arrays(pa.array(matrix.ravel()), matrix.shape[1])
 
 
 def without_views(schema: pa.Schema) -> pa.Schema:

@@ -7,7 +7,7 @@ from pathlib import Path
 from xnq_dist.core.arrays import Ints
 from xnq_dist.core.inputs import streams
 from xnq_dist.core.settings import Settings
-from xnq_dist.core.store import Manifest, Stage
+from xnq_dist.core.store import Manifest
 
 __all__ = ["detect", "groups_by_all_edges"]
 
@@ -21,7 +21,7 @@ def groups_by_all_edges(edges: int) -> bool:
     return edges <= REFERENCE_EDGES
 
 
-def detect(stage: Stage, graph: Manifest, settings: Settings, folder: Path) -> Ints:
+def detect(graph: Manifest, settings: Settings, folder: Path) -> Ints:
     """Community of every node of a stage ``graph``, numbered by decreasing size.
 
     `folder`: for temporary files where edges do not fit in memory.
@@ -32,5 +32,5 @@ def detect(stage: Stage, graph: Manifest, settings: Settings, folder: Path) -> I
     chosen = settings.leiden.resolution, settings.seed
     if streams(settings, int(graph.facts["n_edges"])):
         memory = settings.input.memory_bytes
-        return streamed.detect(stage, graph, folder, memory, *chosen)
-    return leiden.leiden(read_adjacency(stage, graph), *chosen)
+        return streamed.detect(graph, folder, memory, *chosen)
+    return leiden.leiden(read_adjacency(graph), *chosen)

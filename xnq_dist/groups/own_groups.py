@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from xnq_dist.core import allocator
 from xnq_dist.core.arrays import Ints32
 from xnq_dist.core.settings import Settings
-from xnq_dist.core.store import Manifest, Stage
+from xnq_dist.core.store import Manifest
 from xnq_dist.graph import layout
 from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.groups import streamed
@@ -60,7 +60,7 @@ def degree_groups(degree: NDArray[np.integer]) -> Ints32:
     return np.unique(bins, return_inverse=True)[1].astype(np.int32)
 
 
-def node_groups(stage: Stage, graph: Manifest, settings: Settings) -> Groups:
+def node_groups(graph: Manifest, settings: Settings) -> Groups:
     """Compute the groups of the graph's nodes in this process.
 
     It holds all edges for Leiden, or beyond `detection.REFERENCE_EDGES` what
@@ -72,7 +72,7 @@ def node_groups(stage: Stage, graph: Manifest, settings: Settings) -> Groups:
         return Groups((one_group,), one_group)
     allocator.release()  # what METIS left
     if groups_by_all_edges(n_edges):
-        adjacency = layout.read_adjacency(stage, graph)
+        adjacency = layout.read_adjacency(graph)
         links = [
             leiden(adjacency, resolution, settings.seed, quick=True)
             for resolution in (RESOLUTION, FINE)
@@ -80,14 +80,14 @@ def node_groups(stage: Stage, graph: Manifest, settings: Settings) -> Groups:
     else:
         with scratch_folder(settings.scratch) as folder:
             more = settings.input.memory_bytes, RESOLUTION, settings.seed
-            links = [streamed.detect(stage, graph, folder, *more, quick=True)]
+            links = [streamed.detect(graph, folder, *more, quick=True)]
     by_links = tuple(found.astype(np.int32) for found in links)
-    return Groups(by_links, degree_groups(_degrees(stage, graph)))
+    return Groups(by_links, degree_groups(_degrees(graph)))
 
 
-def _degrees(stage: Stage, graph: Manifest) -> Ints32:
+def _degrees(graph: Manifest) -> Ints32:
     """The number of in-neighbours of every node, one partition at a time."""
     degree = np.empty(int(graph.facts["n_nodes"]), np.int32)
-    for number, rows in enumerate(layout.node_index(stage, graph)):
-        degree[rows] = np.diff(layout.load_partition(stage, graph, number).indptr)
+    for number, rows in enumerate(layout.node_index(graph)):
+        degree[rows] = np.diff(layout.load_partition(graph, number).indptr)
     return degree

@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from xnq_dist.core.arrays import Floats, Ints, Ints32
-from xnq_dist.core.store import Manifest, Stage
+from xnq_dist.core.store import Manifest
 from xnq_dist.graph import layout
 from xnq_dist.graph.csr import Csr, write_csr
 from xnq_dist.graph.moves import FIRST, numbered, propagate
@@ -63,7 +63,6 @@ class Level:
 
 
 def detect(
-    stage: Stage,
     graph: Manifest,
     folder: Path,
     memory: int,
@@ -75,8 +74,8 @@ def detect(
 
     Parameters
     ----------
-    stage, graph
-        The stage and its manifest.
+    graph
+        The manifest of the stage.
     folder
         For temporary files.
     memory
@@ -92,7 +91,7 @@ def detect(
     Community numbers, shape (N,), as from `leiden.leiden`.
     """
     with TemporaryDirectory(dir=folder) as own:
-        level = _undirected(stage, graph, Path(own), memory)
+        level = _undirected(graph, Path(own), memory)
         labels = communities(level, Path(own), memory, resolution, seed, quick)
     return number_by_size(labels)
 
@@ -159,14 +158,14 @@ def _leiden(level: Level, resolution: float, seed: int, quick: bool) -> Ints32:
     return optimise(edges, strength, resolution, seed, quick).astype(np.int32)
 
 
-def _undirected(stage: Stage, graph: Manifest, folder: Path, memory: int) -> Level:
+def _undirected(graph: Manifest, folder: Path, memory: int) -> Level:
     """The graph with both directions of its edges added up, from its partitions."""
     n = int(graph.facts["n_nodes"])
     weighted = bool(graph.facts["weighted"])
     both = weighted or not graph.facts["symmetric"]
     loops = np.zeros(n)
     sorter = PairSorter(n, n, memory, folder, weighted)
-    for rows, edges in layout.canonical_rows(stage, graph):
+    for rows, edges in layout.canonical_rows(graph):
         for part in edges.chunks():
             ends, others = rows[part.targets], part.indices
             apart = ends != others

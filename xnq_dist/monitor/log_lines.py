@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["Console", "attached", "console"]
+__all__ = ["CONSOLE", "Console", "attached"]
 
 LOGGER = logging.getLogger("xnq_dist")
 
@@ -22,11 +22,9 @@ class Console(logging.StreamHandler[Any]):
         super().emit(record)
 
 
-def console() -> Console:
-    """The handler that logs to stderr."""
-    handler = next((h for h in LOGGER.handlers if isinstance(h, Console)), Console())
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
-    return handler
+CONSOLE = Console()
+"""The handler that logs to stderr."""
+CONSOLE.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
 
 
 @contextmanager

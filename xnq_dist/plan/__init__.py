@@ -8,7 +8,7 @@ complete run follows from six costs (`xnq_dist.plan.seconds`).
 from __future__ import annotations
 
 from xnq_dist.core.need import GraphSize, Workers
-from xnq_dist.plan.adding import add_up, choose_partitions
+from xnq_dist.plan.adding import add_up
 from xnq_dist.plan.checks import (
     check_client_fits,
     check_fits,
@@ -24,5 +24,4 @@ __all__ = [
     "check_client_fits",
     "check_fits",
     "check_scratch_fits",
-    "choose_partitions",
 ]

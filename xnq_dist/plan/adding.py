@@ -15,7 +15,7 @@ from xnq_dist.quantify import needs as quantify
 from xnq_dist.readout import needs as readout
 from xnq_dist.reservoir import needs as reservoir
 
-__all__ = ["add_up", "choose_partitions"]
+__all__ = ["add_up"]
 
 STAGES: Mapping[str, Callable[[RunSize, Settings], Need]] = {
     "graph": graph.needs,
@@ -90,8 +90,3 @@ def _disk(needs: Iterable[Need]) -> int:
         largest = max(largest, kept + need.disk)
         kept += need.kept
     return max(largest, kept)
-
-
-def choose_partitions(nodes: int, workers: int) -> int:
-    """Number of partitions with ``partitions = auto``: one per worker."""
-    return max(1, min(workers, nodes // 64))

@@ -46,7 +46,7 @@ def settled(
     graph = run.complete("graph")
     workers = cluster.workers_of(client, settings)
     labels, plan = run.stage("labels").manifest(), Plan.read(run)
-    size = size_of(graph, run.stage("graph"), labels)
+    size = size_of(graph, labels)
     size = replace(size, memberships=plan.memberships if plan else None)
     detects = plan is not None and plan.detects
     met = add_up(size, settings, graph.facts["partitions"], workers, detects)

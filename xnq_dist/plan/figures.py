@@ -118,10 +118,6 @@ class Plan:
         }
         return [(name, str(text)) for name, text in texts.items() if text]
 
-    def to_dict(self) -> dict[str, Any]:
-        """All figures as JSON values."""
-        return asdict(self)
-
     def _time(self) -> str:
         if self.seconds is None:
             return "not known: GPUs were not measured"
@@ -169,4 +165,4 @@ class Plan:
 
     def write(self, folder: Folder) -> None:
         """Write the plan to a run directory."""
-        folder.write_record(PLAN, {"planned": self.to_dict()})
+        folder.write_record(PLAN, {"planned": asdict(self)})

@@ -17,7 +17,7 @@ from xnq_dist.core.waiting import Heartbeats
 from xnq_dist.graph.head import count_tables
 from xnq_dist.graph.tables import Sources
 from xnq_dist.groups.detection import groups_by_all_edges
-from xnq_dist.plan.adding import add_up, choose_partitions
+from xnq_dist.plan.adding import add_up
 from xnq_dist.plan.figures import Plan
 from xnq_dist.plan.ingest import ingest_on_workers
 
@@ -57,10 +57,7 @@ def estimate(
         def figures(memory: int) -> Plan:
             """The figures with `memory` bytes for all local workers."""
             workers = _workers(settings, memory)
-            count = partitions
-            if count is None or settings.partitions != "auto":
-                count = _partitions(settings, size, workers)
-            count = min(count, size.nodes)
+            count = _partitions(settings, size, workers, partitions)
             total = add_up(size, settings, count, workers, detects)
             return replace(total, client_limit=free, kind=settings.cluster.kind)
 
@@ -179,7 +176,11 @@ def _detects(settings: Settings, edges: int, named: bool = True) -> bool:
     return small or unnamed or settings.communities == "leiden"
 
 
-def _partitions(settings: Settings, size: GraphSize, workers: Workers) -> int:
-    if settings.partitions == "auto":
-        return choose_partitions(size.nodes, workers.count)
-    return settings.partitions
+def _partitions(
+    settings: Settings, size: GraphSize, workers: Workers, existing: int | None = None
+) -> int:
+    """The number as set; ``auto``: as it exists, else one for each worker."""
+    count = settings.partitions
+    if count == "auto":
+        count = existing or min(workers.count, size.nodes // 64)
+    return max(1, min(count, size.nodes))

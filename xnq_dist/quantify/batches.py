@@ -107,8 +107,8 @@ class BatchJob:
             # Classic quantifiers compare members with labelled nodes.
             nodes = with_own_folds(run, nodes)
             for files in self.sums:
-                of_graph = run.stage("graph"), run.complete("graph")
-                sums = load_values(self.attempt, files, *of_graph).astype(np.float64)
+                found = load_values(self.attempt, files, run.complete("graph"))
+                sums = found.astype(np.float64)
                 nodes = replace(nodes, neighbours=sums)
                 reference = replace(reference, neighbours=sums[reference.rows])
         quantifier = make_quantifier(settings.quantifier, settings)

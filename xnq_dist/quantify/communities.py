@@ -79,7 +79,7 @@ def open_memberships(
         elif source == "leiden":
             from xnq_dist.groups.detection import detect
 
-            communities = detect(run.stage("graph"), graph, settings, scratch)
+            communities = detect(graph, settings, scratch)
             yield from_assignment(communities, settings, scratch)
         else:
             table = open_table(sources.nodes, "node table", settings.input)

@@ -15,7 +15,8 @@ from xnq_dist.groups.own_groups import Groups
 from xnq_dist.quantify.classic.counts import with_votes
 from xnq_dist.quantify.default.estimator_fit import Held, Learnt
 from xnq_dist.quantify.interface import NodeTable, Reference
-from xnq_dist.readout.rows import OWN, vectors
+from xnq_dist.readout.rows import OWN
+from xnq_dist.reservoir.context import matrix_of
 from xnq_dist.selection.tilt import tilted
 
 __all__ = [
@@ -40,7 +41,7 @@ def neighbour_values(run: RunDirectory, number: int) -> Floats32:
     """
     record = run.complete("posteriors").named("part-")[number]
     table = run.stage("posteriors").read_table(record, "posteriors", ["posterior"])
-    return with_votes(vectors(table["posterior"].combine_chunks()))
+    return with_votes(matrix_of(table["posterior"]))
 
 
 def load_node_table(run: RunDirectory) -> tuple[NodeTable, Reference]:
@@ -55,15 +56,15 @@ def load_node_table(run: RunDirectory) -> tuple[NodeTable, Reference]:
     graph, posteriors = run.complete("graph"), run.complete("posteriors")
     known, from_posteriors = run.complete("labels"), run.stage("posteriors")
     prior = np.array(run.complete("readout").facts["prior"], np.float64)
-    labels = layout.load_labels(run.stage("labels"), known)
+    labels = layout.load_labels(known)
     n_nodes, classes = graph.facts["n_nodes"], known.facts["classes"]
     values = np.zeros((n_nodes, len(classes)), np.float32)
     out_of_fold = np.zeros(n_nodes, np.bool_)
     columns = ["posterior", "out_of_fold"]
-    of_parts = layout.node_index(run.stage("graph"), graph)
+    of_parts = layout.node_index(graph)
     for index, record in zip(of_parts, posteriors.named("part-"), strict=True):
         table = from_posteriors.read_table(record, "posteriors", columns)
-        values[index] = vectors(table["posterior"].combine_chunks())
+        values[index] = matrix_of(table["posterior"])
         if labels.weights is not None:
             left = 1.0 - known.facts["class_counts"] / (prior * n_nodes)
             free = index[labels.codes[index] < 0]
@@ -103,7 +104,7 @@ def with_own_folds(run: RunDirectory, nodes: NodeTable) -> NodeTable:
     if not records:
         return nodes
     stage, values = run.stage("posteriors"), np.empty_like(nodes.posteriors)
-    of_parts = layout.node_index(run.stage("graph"), run.complete("graph"))
+    of_parts = layout.node_index(run.complete("graph"))
     for index, record in zip(of_parts, records, strict=True):
         values[index] = stage.read_arrays(record)["posterior"]
     return replace(nodes, posteriors=values)

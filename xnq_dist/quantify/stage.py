@@ -144,7 +144,7 @@ def quantify(
     quantifier = make_quantifier(settings.quantifier, settings)
     job = BatchJob(run, attempt, settings)
     job, learnt = _learn(job, quantifier, graph, client)
-    nodes = layout.load_ids(run.stage("graph"), graph)
+    nodes = layout.load_ids(graph)
     detected: TableWriter | None = None
     if source == "leiden":
         detected = attempt.table_writer("communities", "communities")
@@ -206,7 +206,7 @@ def _learn(
     if start is not None:
         turns = range(1, rounds + 1)
         files = propagate(
-            *(client, run.stage("graph"), graph, start, only_sums),
+            *(client, graph, start, only_sums),
             *(turns, job.attempt, "sums"),
             weighted=not auto,
             backend=settings.backend,

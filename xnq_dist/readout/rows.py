@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from xnq_dist.core.arrays import Bools, Floats32, Ints
 from xnq_dist.core.random_bits import Purpose, mixed_bits, stream_key
 from xnq_dist.core.store import Attempt, FileRecord, RunDirectory
+from xnq_dist.graph.values import column_of
+from xnq_dist.reservoir.context import matrix_of
 
 __all__ = [
     "BATCH",
@@ -28,7 +30,6 @@ __all__ = [
     "join",
     "located",
     "sample_rows",
-    "vectors",
     "write_scored",
 ]
 
@@ -89,7 +90,7 @@ class Part:
             # By group, because the reader keeps what it read until its last batch.
             for group in range(file.num_row_groups):
                 for batch in file.iter_batches(BATCH, [group], ["embedding"]):
-                    yield first, vectors(batch["embedding"])
+                    yield first, matrix_of(batch["embedding"])
                     first += len(batch)
 
     def over_states(
@@ -109,12 +110,6 @@ class Part:
                     yield rows, future.result()
             for rows, future in running:
                 yield rows, future.result()
-
-
-def vectors(column: pa.FixedSizeListArray) -> NDArray[Any]:
-    """The rows of a column of vectors, shape (n, width)."""
-    values = column.flatten().to_numpy(zero_copy_only=False)
-    return np.asarray(values.reshape(len(column), column.type.list_size))
 
 
 def gather_rows(part: Part, local: Ints) -> NDArray[Any]:
@@ -185,8 +180,7 @@ def write_scored(
     nothing = slice(0), np.empty((0, len(classes)), np.float32)
     with attempt.table_writer(f"part-{number:05d}", "posteriors") as writer:
         for rows, posterior in scored if len(ids) else [nothing]:
-            flat = pa.array(posterior.ravel())
-            values = pa.FixedSizeListArray.from_arrays(flat, len(classes))
-            columns = [ids[rows], values, pa.array(out_of_fold[rows])]
+            known = pa.array(out_of_fold[rows])
+            columns = [ids[rows], column_of(posterior), known]
             writer.write(pa.table(columns, schema=schema))
     return writer.record

@@ -41,6 +41,7 @@ from xnq_dist.readout.objective import Rows
 from xnq_dist.readout.regularisation import climb, cross_fit
 from xnq_dist.readout.rows import join, located
 from xnq_dist.readout.work import to_fit
+from xnq_dist.reservoir.checkpoint import Checkpoints
 from xnq_dist.reservoir.embed import reservoir_spec
 from xnq_dist.reservoir.supersteps import run_reservoir
 
@@ -132,8 +133,8 @@ def select_scales(
     if run.reuse("select", inputs) is not None:
         return
     began, units = time.monotonic(), min(settings.reservoir.dim, UNITS)
-    graph, attempt = run.stage("graph"), run.stage("select").begin()
-    found, classes = load_labels(run.stage("labels"), known), known.facts["classes"]
+    attempt = run.stage("select").begin()
+    found, classes = load_labels(known), known.facts["classes"]
     labels = found.codes
     if known.facts["has_roles"]:
         labels[found.roles != ROLES.index("train")] = -1
@@ -141,7 +142,7 @@ def select_scales(
     fitted = labels[index]
     train = np.zeros(len(index), np.int8) if known.facts["has_roles"] else None
     folds = plan_folds(fitted, train, classes, settings.readout.folds, settings.seed)
-    rows, places = located(node_index(graph, manifest), index)
+    rows, places = located(node_index(manifest), index)
     threads = min(workers(client).values(), default=1)
     recurrent, inputs_tried = candidates(settings)
     total = len(recurrent) + len(inputs_tried) - 1
@@ -152,7 +153,8 @@ def select_scales(
         progress("scales tried", len(scores), total)
         scales = recurrent_scale, input_scale
         spec = reservoir_spec(settings, manifest.facts, *scales, units)
-        files = run_reservoir(client, graph, manifest, spec, write, timeout=limit)
+        never = Checkpoints(attempt, {}, spec.supersteps)
+        files = run_reservoir(client, manifest, spec, write, never, limit)
         held = fitted, folds, len(classes), threads
         scored = client.submit(_score, attempt, files, places, *held, pure=False)
         scores.append(Score(*scales, *result(client, scored)))

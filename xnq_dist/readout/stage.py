@@ -80,8 +80,8 @@ def fit_readout(
             return fitted
         began = time.monotonic()
         attempt = run.stage("readout").begin()
-        groups = node_groups(source.graph, graph, settings)
-        loaded = load_labels(run.stage("labels"), labels)
+        groups = node_groups(graph, settings)
+        loaded = load_labels(labels)
         used, weights = loaded.codes, loaded.weights
         roles = loaded.roles if labels.facts["has_roles"] else None
         if roles is not None:

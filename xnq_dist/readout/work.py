@@ -23,7 +23,6 @@ from xnq_dist.core.store import (
     FileRecord,
     Manifest,
     RunDirectory,
-    Stage,
 )
 from xnq_dist.core.waiting import wait_all
 from xnq_dist.graph.layout import node_index
@@ -80,11 +79,6 @@ class Embedded:
         return cls(run, graph, embedded, labels, scores)
 
     @property
-    def graph(self) -> Stage:
-        """The stage ``graph``."""
-        return self.run.stage("graph")
-
-    @property
     def blocks(self) -> tuple[int, ...]:
         """Number of columns of each block."""
         return tuple(self.embedded.facts["blocks"])
@@ -131,7 +125,7 @@ class ReadoutWork:
     @cached_property
     def owned(self) -> Sequence[Ints]:
         """Canonical indexes of every partition's nodes."""
-        return node_index(self.source.graph, self.source.manifest)
+        return node_index(self.source.manifest)
 
     @cached_property
     def threads(self) -> int:

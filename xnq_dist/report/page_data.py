@@ -17,19 +17,16 @@ import gzip
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from scipy.special import ndtri
 
 from xnq_dist.core.arrays import Bools, Floats, Ints
 from xnq_dist.core.plain_text import plain
-from xnq_dist.core.settings import Settings
-from xnq_dist.quantify.community_rows import community_ids
+from xnq_dist.quantify.checks.quality import z_value
 from xnq_dist.report.naming import Naming
 from xnq_dist.report.wording import (
     count,
@@ -39,7 +36,7 @@ from xnq_dist.report.wording import (
     share,
     span,
 )
-from xnq_dist.steps.anomalies import reference_of
+from xnq_dist.steps.against_rest import reference_of
 from xnq_dist.steps.results import Results
 from xnq_dist.steps.view import NAME_LIMIT, QUALITIES, PrevalenceView
 
@@ -63,40 +60,23 @@ FORMATS = (count, share, points, span, difference, probability, plain)
 """Filters of the templates."""
 
 
-@dataclass(frozen=True, eq=False)
-class Page:
-    """The data that the page's sections and its script are made from."""
+class Page(Results):
+    """Results, and the data that the page's sections and its script are made from."""
 
-    results: Results
-
-    @property
-    def view(self) -> PrevalenceView:
-        """The prevalence table, arranged by community and class."""
-        return self.results.view
-
-    @property
-    def settings(self) -> Settings:
-        """Settings of the run."""
-        return self.results.settings
+    def __init__(self, results: Results) -> None:
+        # With what has been computed of them.
+        vars(self).update(vars(results))
 
     @property
     def created(self) -> str:
         """When the last stage was completed."""
-        last = max(stage.created for stage in self.results.stages.values())
+        last = max(stage.created for stage in self.stages.values())
         return f"{last[:16].replace('T', ' ')} UTC"
 
     @property
     def level(self) -> str:
         """Confidence level of the intervals."""
         return f"{100 * self.settings.intervals.level:g} %"
-
-    def of(self, stage: str) -> Mapping[str, Any]:
-        """The facts of one stage; empty if it did not run."""
-        return self.results.of(stage)
-
-    def table(self, name: str) -> pa.Table | None:
-        """A published table; None if there is none."""
-        return self.results.tables.get(name)
 
     @cached_property
     def naming(self) -> Naming:
@@ -117,37 +97,10 @@ class Page:
     def _unlabelled(self) -> str:
         return "unlabelled " if self.settings.labelled == "exclude" else ""
 
-    @property
-    def compared(self) -> bool:
-        """Whether communities are compared with the rest."""
-        return self.table("anomalies") is not None
-
-    @cached_property
-    def effect(self) -> Floats:
-        """Difference of every community from its reference, (K, C); NaN: none."""
-        return self._of_anomalies("effect")
-
-    @cached_property
-    def qvalue(self) -> Floats:
-        """Smallest false discovery rate at which the difference is flagged, (K, C)."""
-        return self._of_anomalies("qvalue")
-
-    def _of_anomalies(self, name: str) -> Floats:
-        """A column of the table ``anomalies``, (K, C); NaN: no value."""
-        view, table = self.view, self.table("anomalies")
-        values = np.full(view.prevalence.shape, np.nan)
-        if table is not None:
-            names = community_ids(view.names)
-            rows = pc.index_in(table["community"], value_set=names)
-            columns = pc.index_in(table["class"], value_set=view.labels)
-            there = rows.to_numpy(), columns.to_numpy()
-            values[there] = pc.fill_null(table[name], np.nan).to_numpy()
-        return values
-
     @cached_property
     def beyond(self) -> Bools:
         """Whether the difference is beyond chance, shape (K, C)."""
-        return np.asarray(self.qvalue <= self.settings.anomalies.rate)
+        return np.asarray(self.compared["qvalue"] <= self.settings.anomalies.rate)
 
     @cached_property
     def curve(self) -> Mapping[str, Any]:
@@ -186,7 +139,6 @@ class Page:
             "sized": f"{self._unlabelled}members",
             "node": [naming.nodes(1), naming.nodes()],
             "level": 100 * self.settings.intervals.level,
-            "compared": self.compared,
             "intervals": view.has_intervals,
             "reliability": self.curve or None,
         }
@@ -216,8 +168,8 @@ class Page:
             "p": _steps(view.prevalence[order, c]),
             "lower": _steps(view.lower[order, c]),
             "upper": _steps(view.upper[order, c]),
-            "effect": _steps(self.effect[order, c]),
-            "q": [probability(q) for q in self.qvalue[order, c].tolist()],
+            "effect": _steps(self.compared["effect"][order, c]),
+            "q": [probability(q) for q in self.compared["qvalue"][order, c].tolist()],
             "beyond": self.beyond[order, c].tolist(),
             "quality": view.quality[order, c].tolist(),
         }
@@ -235,7 +187,7 @@ class Page:
 
     def total(self, c: int = -1) -> Mapping[str, Any]:
         """The row of one class for all nodes together; empty if there is none."""
-        totals, classes = self.table("totals"), self.view.classes
+        totals, classes = self.tables.get("totals"), self.view.classes
         rows = totals.to_pylist() if totals else []
         return next((row for row in rows if str(row["class"]) == classes[c]), {})
 
@@ -329,4 +281,4 @@ def control_limits(
     errors = errors[~np.isnan(errors)]
     typical = float(np.median(errors)) if len(errors) else 0.0
     spread = np.sqrt((r * (1 - r) + typical) / at)
-    return [float(ndtri((1 + one) / 2)) * spread for one in LIMITS]
+    return [z_value(one) * spread for one in LIMITS]

@@ -106,7 +106,7 @@ def _on_communities(page: Page) -> str:
     text = f"{every}."
     named = ~np.isnan(view.prevalence[:, -1])
     named &= view.quality[:, -1] < NOT_RATED_HIGHER
-    if page.compared:
+    if view.has_intervals:
         unusual = page.beyond[:, -1]
         some = count(int(unusual.sum())) if unusual.any() else "None"
         differ = "differs" if unusual.sum() == 1 else "differ"
@@ -165,7 +165,7 @@ def _next(level: Level, page: Page) -> str:
         return "Next: set quantifier=auto, which gives every estimate an interval."
     if page.settings.quantifier != "auto" or not np.any(_widths(view) >= NARROW):
         return ""
-    run = page.results.directory.uri
+    run = page.directory.uri
     if run.startswith(f"{tempfile.gettempdir()}/{TEMPORARY}"):  # of a Python result
         return (
             "Next: label more nodes. xnq-dist label-plan chooses them for a run that "

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Ints
-from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
+from xnq_dist.core.store import Attempt, FileRecord, Manifest
 from xnq_dist.core.waiting import gather, result
 from xnq_dist.reservoir.exact_sums import column_peaks, integer_products, restored
 
@@ -32,11 +32,9 @@ class AllNodes:
     """The nodes of the stage ``graph`` on the workers, and a folder for values."""
 
     client: Client
-    graph: Stage
-    manifest: Manifest
-    where: Stage
+    graph: Manifest
     attempt: Attempt
-    """Writes to the folder of `where`."""
+    """Writes and reads the files."""
     rounds: Callable[..., dict[int, list[FileRecord]]]
     """`propagate` on these nodes: start, step, kept rounds, attempt and stem."""
     threads: int
@@ -50,7 +48,7 @@ class AllNodes:
                 self.client.submit(
                     task, blocks, number, self.threads, *more, pure=False
                 )
-                for number in range(int(self.manifest.facts["partitions"]))
+                for number in range(int(self.graph.facts["partitions"]))
             ]
 
         peaks = np.max(gather(self.client, each(_peaks)), axis=0)

@@ -44,16 +44,15 @@ class Checkpoints:
         """The folder of the checkpoint after superstep `step`."""
         return self.stage.child(f"{self.prefix}{step:05d}")
 
-    def latest(self) -> tuple[int, Stage, Manifest] | None:
-        """Superstep, stage and manifest of the latest complete checkpoint, or None."""
+    def latest(self) -> tuple[int, Manifest] | None:
+        """Superstep and manifest of the latest complete checkpoint, or None."""
         for name in reversed(self.stage.names()):
             step = name.removeprefix(self.prefix)
             if not step.isdigit():
                 continue
-            stage = self.at(int(step))
-            manifest = stage.manifest()
+            manifest = self.at(int(step)).manifest()
             if manifest and manifest.fingerprint == fingerprint(self.inputs):
-                return int(step), stage, manifest
+                return int(step), manifest
         return None
 
     def write(self, exchange: Exchange, kept: int = KEPT) -> list[FileRecord]:

@@ -1,15 +1,18 @@
-"""Parameters of a reservoir, and the partitions' features and places on workers."""
+"""Parameters of a reservoir, and the partitions' vectors and places on workers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats32
-from xnq_dist.core.store import Manifest, Stage
+from xnq_dist.core.store import Manifest
 from xnq_dist.graph.layout import load_nodes
 from xnq_dist.reservoir.weights import Reservoir
 
@@ -18,6 +21,7 @@ W = TypeVar("W", int, str)
 __all__ = [
     "ReservoirSpec",
     "feature_matrix",
+    "matrix_of",
     "place",
 ]
 
@@ -40,12 +44,16 @@ class ReservoirSpec:
         return sum(part.units for part in self.parts)
 
 
-def feature_matrix(graph: Stage, manifest: Manifest, number: int) -> Floats32:
+def feature_matrix(graph: Manifest, number: int) -> Floats32:
     """Features of a partition's owned rows, float32, shape (n_owned, F)."""
-    column = load_nodes(graph, manifest, number, ["features"])["features"]
-    width = column.type.list_size
-    values = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
-    return np.ascontiguousarray(values.reshape(-1, width), dtype=np.float32)
+    column = load_nodes(graph, number, ["features"])["features"]
+    return np.ascontiguousarray(matrix_of(column), dtype=np.float32)
+
+
+def matrix_of(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
+    """The rows of a column of vectors, shape (n, width); one chunk is not copied."""
+    values = np.asarray(pc.list_flatten(column))
+    return values.reshape(len(column), column.type.list_size)
 
 
 def place(edges: Sequence[int], workers: Sequence[W]) -> list[W]:

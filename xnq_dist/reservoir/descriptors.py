@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Floats
+from xnq_dist.core.arrays import Floats, Floats32
 from xnq_dist.core.cluster import threads_each
 from xnq_dist.core.products import product
 from xnq_dist.core.progress import Progress, silent
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from distributed import Client
 
 __all__ = ["HOPS", "Descriptors", "describe_nodes", "mean_step", "widths"]
-
-Array = NDArray[np.float32]
 
 HOPS = 2
 """Rounds of means over neighbours."""
@@ -77,9 +75,9 @@ class Descriptors:
     threads: int
     """Threads of a partition's task."""
 
-    def blocks(self, number: int, rows: int) -> Iterator[Array]:
+    def blocks(self, number: int, rows: int) -> Iterator[Floats32]:
         """A partition's descriptors in blocks of up to `rows` rows."""
-        parts: list[Iterator[Array]] = [
+        parts: list[Iterator[Floats32]] = [
             (values[:, :-1] for values in self.where.row_blocks(file, "values", rows))
             for file in self.hops[number]
         ]
@@ -96,8 +94,7 @@ class Descriptors:
 
 def describe_nodes(
     client: Client,
-    graph: Stage,
-    manifest: Manifest,
+    graph: Manifest,
     seed: int,
     where: Stage,
     backend: str = "cpu",
@@ -107,8 +104,8 @@ def describe_nodes(
 
     Parameters
     ----------
-    graph, manifest
-        The stage ``graph``.
+    graph
+        The manifest of the stage.
     seed
         Seed of the initial vectors of the power iteration.
     where
@@ -116,12 +113,12 @@ def describe_nodes(
     backend
         ``cpu`` or ``gpu`` for sums over neighbours; both give the same bits.
     """
-    facts = manifest.facts
+    facts = graph.facts
     sizes = widths(facts["n_nodes"], facts["n_features"], facts["symmetric"])
     threads = threads_each(client, int(facts["partitions"]))
-    given = client, graph, manifest
+    given = client, graph
     rounds = partial(propagate, *given, backend=backend, progress=progress)
-    nodes = AllNodes(*given, where, where.begin(), rounds, threads)
+    nodes = AllNodes(*given, where.begin(), rounds, threads)
     hops = _features(nodes)
     spectrum = find_spectrum(nodes, sizes[1], seed) if sizes[1] else None
     return Descriptors(where, sizes, hops, spectrum, threads)
@@ -129,38 +126,29 @@ def describe_nodes(
 
 def _features(nodes: AllNodes) -> list[tuple[FileRecord, ...]]:
     """Files of each partition: the features, and their means at each later hop."""
-    facts = nodes.manifest.facts
-    raw = _Raw(nodes.graph, nodes.manifest, nodes.threads)
-    loads = _loadings(nodes.products(raw.blocks), int(facts["n_nodes"]))
+    given = nodes.graph, nodes.threads
+    products = nodes.products(partial(_raw, *given))
+    loads = _loadings(products, int(nodes.graph.facts["n_nodes"]))
     record = nodes.attempt.write_arrays("loadings", **loads)
-    start = _FeatureStart(raw, nodes.where, record)
+    start = partial(_standardised, nodes.attempt, record, *given)
     kept = range(HOPS + 1)
     hops = nodes.rounds(start, mean_step, kept, nodes.attempt, "hops")
     return list(zip(*hops.values(), strict=True))
 
 
-@dataclass(frozen=True)
-class _Raw:
-    """Unscaled node features and log degree, in blocks of rows."""
-
-    graph: Stage
-    manifest: Manifest
-    threads: int
-
-    def blocks(self, number: int) -> Blocks:
-        """Blocks of rows: features, log degree, ones; (m, width + 2). At least one."""
-        graph, manifest = self.graph, self.manifest
-        degree = np.log1p(np.diff(load_partition(graph, manifest, number).indptr))
-        features, signs = feature_matrix(graph, manifest, number), None
-        if features.shape[1] > SKETCHED:
-            random = np.random.Generator(np.random.Philox(SKETCHED))
-            signs = random.choice([-1.0, 1.0], (features.shape[1], SKETCHED // 2))
-        for first in range(0, max(len(degree), 1), ROWS):
-            some = slice(first, first + ROWS)
-            x, degrees = features[some].astype(np.float64), degree[some, None]
-            if signs is not None:
-                x = np.asarray(product(x, signs, self.threads), np.float64)
-            yield [np.concatenate([x, degrees, np.ones_like(degrees)], axis=1)], None
+def _raw(graph: Manifest, threads: int, number: int) -> Blocks:
+    """Blocks of rows: features, log degree, ones; (m, width + 2). At least one."""
+    degree = np.log1p(np.diff(load_partition(graph, number).indptr))
+    features, signs = feature_matrix(graph, number), None
+    if features.shape[1] > SKETCHED:
+        random = np.random.Generator(np.random.Philox(SKETCHED))
+        signs = random.choice([-1.0, 1.0], (features.shape[1], SKETCHED // 2))
+    for first in range(0, max(len(degree), 1), ROWS):
+        some = slice(first, first + ROWS)
+        x, degrees = features[some].astype(np.float64), degree[some, None]
+        if signs is not None:
+            x = product(x, signs, threads)
+        yield [np.concatenate([x, degrees, np.ones_like(degrees)], axis=1)], None
 
 
 def _loadings(products: Floats, n_nodes: int) -> dict[str, NDArray[Any]]:
@@ -186,35 +174,35 @@ def _loadings(products: Floats, n_nodes: int) -> dict[str, NDArray[Any]]:
     return {"middle": middle, "spread": spread, "components": components}
 
 
-@dataclass(frozen=True)
-class _FeatureStart:
-    """Standardised features and log degree, and a column of ones to sum up weights."""
+def _standardised(
+    where: Stage,
+    loadings: FileRecord,
+    graph: Manifest,
+    threads: int,
+    number: int,
+) -> Floats32:
+    """Standardised features and log degree, and a column of ones to sum up weights.
 
-    raw: _Raw
-    where: Stage
-    loadings: FileRecord
-
-    def __call__(self, number: int) -> Array:
-        """The start values, shape (n_owned, features + 2)."""
-        arrays = self.where.read_arrays(self.loadings)
-        middle, spread = arrays["middle"], arrays["spread"]
-        components = arrays["components"]
-        first, last = self.raw.manifest.facts["offsets"][number : number + 2]
-        out, at = np.empty((last - first, components.shape[1] + 2), np.float32), 0
-        for [values], _ in self.raw.blocks(number):
-            standard = (values[:, :-1] - middle) / spread
-            x = standard[:, :-1]
-            if len(components) > RAW:
-                x = np.ascontiguousarray(x)
-                x = np.asarray(product(x, components, self.raw.threads))
-            rows = out[at : at + len(values)]
-            rows[:, :-2], rows[:, -2] = x, DEGREE_SCALE * standard[:, -1]
-            rows[:, -1] = 1.0
-            at += len(values)
-        return out
+    The start values of the means, shape (n_owned, features + 2).
+    """
+    arrays = where.read_arrays(loadings)
+    middle, spread = arrays["middle"], arrays["spread"]
+    components = arrays["components"]
+    first, last = graph.facts["offsets"][number : number + 2]
+    out, at = np.empty((last - first, components.shape[1] + 2), np.float32), 0
+    for [values], _ in _raw(graph, threads, number):
+        standard = (values[:, :-1] - middle) / spread
+        x = standard[:, :-1]
+        if len(components) > RAW:
+            x = product(np.ascontiguousarray(x), components, threads)
+        rows = out[at : at + len(values)]
+        rows[:, :-2], rows[:, -2] = x, DEGREE_SCALE * standard[:, -1]
+        rows[:, -1] = 1.0
+        at += len(values)
+    return out
 
 
-def mean_step(number: int, turn: int, values: Array, sums: Array) -> Array:
+def mean_step(number: int, turn: int, values: Floats32, sums: Floats32) -> Floats32:
     """Weighted means of in-neighbours, in place of the sums; the last column is ones.
 
     A node without in-neighbours keeps its values.

@@ -81,7 +81,7 @@ def make_embeddings(
     Independent reservoirs run one after the other if they do not fit together in the
     memory of the workers; this gives the same bits.
     """
-    graph, manifest = run.stage("graph"), run.complete("graph")
+    graph = run.complete("graph")
     settings = cluster.settle(client, settings)
     made = run.manifests()
     recurrent_scale, input_scale = scales_of(made, settings)
@@ -90,23 +90,21 @@ def make_embeddings(
     if current is not None:
         return current
     began = time.monotonic()
-    spec = reservoir_spec(settings, manifest.facts, recurrent_scale, input_scale)
-    steps = supersteps_of(size_on(client, settings, graph, manifest), settings)
+    spec = reservoir_spec(settings, graph.facts, recurrent_scale, input_scale)
+    steps = supersteps_of(size_on(client, settings, graph), settings)
     attempt = run.stage("embeddings").begin()
     described, blocks = None, [spec.dim]
     if METHODS[settings.method].second_stage:
         where = attempt.child("descriptors")
-        shared = client, graph, manifest, settings.seed, where
+        shared = client, graph, settings.seed, where
         described = describe_nodes(*shared, settings.backend, progress)
         blocks += described.widths
         # Arrays of other sizes follow.
         run_on_workers(client, allocator.release)
-    write = WriteEmbeddings(graph, manifest, attempt, described)
+    write = WriteEmbeddings(graph, attempt, described)
     limits = steps.every, settings.checkpoint.grace
     checkpoints = Checkpoints(run.stage("checkpoints"), inputs, *limits)
-    supersteps = partial(
-        run_reservoir, client, graph, manifest, timeout=settings.cluster.timeout
-    )
+    supersteps = partial(run_reservoir, client, graph, timeout=settings.cluster.timeout)
     if steps.turns > 1:
         states = _run_in_turn(supersteps, spec, checkpoints, progress)
         jobs = zip(*states, strict=True)

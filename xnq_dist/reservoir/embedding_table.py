@@ -22,8 +22,7 @@ __all__ = ["WriteEmbeddings"]
 class WriteEmbeddings:
     """Writes a partition's final states as one file of the embedding table."""
 
-    graph: Stage
-    manifest: Manifest
+    graph: Manifest
     attempt: Attempt
     descriptors: Descriptors | None = None
     """Further columns of xnq+."""
@@ -56,7 +55,7 @@ class WriteEmbeddings:
             more = self.descriptors.blocks(number, rows)
             pairs = zip(blocks, more, strict=True)
             blocks = (np.concatenate(pair, axis=1) for pair in pairs)
-        ids = load_nodes(self.graph, self.manifest, number, ["node_id"])["node_id"]
+        ids = load_nodes(self.graph, number, ["node_id"])["node_id"]
         tables = (
             _table(ids.slice(at * rows, rows), block) for at, block in enumerate(blocks)
         )

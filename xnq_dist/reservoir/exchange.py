@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from xnq_dist.core.arrays import Floats32
 from xnq_dist.core.errors import DoesNotFitError
-from xnq_dist.core.store import Manifest, Stage
+from xnq_dist.core.store import Manifest
 from xnq_dist.core.waiting import Heartbeats, raise_failure, wait_some, watched
 from xnq_dist.reservoir.context import place
 from xnq_dist.reservoir.mailbox import WorkersLost
@@ -47,8 +47,7 @@ MAX_LOSSES = 3
 
 def on_workers(
     client: Client,
-    graph: Stage,
-    manifest: Manifest,
+    graph: Manifest,
     use: Callable[[Exchange], R],
     reached: Callable[[], int] = lambda: 0,
     timeout: float | None = None,
@@ -75,7 +74,7 @@ def on_workers(
     while True:
         try:
             beats.wait_for_one()
-            with closing(Exchange(client, graph, manifest, beats, suspects)) as made:
+            with closing(Exchange(client, graph, beats, suspects)) as made:
                 return use(made)
         except WorkersLost as event:
             suspects |= event.suspects
@@ -112,20 +111,18 @@ class Exchange:
     def __init__(
         self,
         client: Client,
-        graph: Stage,
-        manifest: Manifest,
+        graph: Manifest,
         beats: Heartbeats,
         avoid: Collection[str] = (),
     ) -> None:
         self._client = client
         self._graph = graph
-        self._manifest = manifest
         self._beats = beats
         self._threads = beats.look()
         if not self._threads:
             raise WorkersLost("no worker is left")
         trusted = [worker for worker in self._threads if worker not in avoid]
-        edges = manifest.facts["edges"]
+        edges = graph.facts["edges"]
         self.placement = place(edges, trusted or list(self._threads))
         """Worker of each partition."""
         self._objects: dict[str, Future[Any]] = {}
@@ -134,12 +131,13 @@ class Exchange:
     def begin(self, step: int, make: Callable[..., Work], *args: Any) -> None:
         """Make the object of each worker, whose work, after `step`, `make` makes."""
         watched(lambda: self._client.register_plugin(Receiver()), self._check_workers)
-        shared = uuid.uuid4().hex, self._graph, self._manifest, self.placement
+        shared = uuid.uuid4().hex, self._graph, self.placement
         for worker in sorted(set(self.placement)):
             threads, timeout = self._threads[worker], self._beats.timeout
             share = Share(*shared, worker, threads, timeout)
-            given = WorkerState, share, make, *args
-            self._objects[worker] = self._submit(worker, *given)
+            self._objects[worker] = self._submit(
+                worker, WorkerState, share, make, *args
+            )
         # All workers must be able to receive before any of them sends.
         self._wait(list(self._objects.values()))
         self.step = step
@@ -150,7 +148,6 @@ class Exchange:
         # Running tasks detect by themselves that their futures were released.
         for future in (*self._underway[1], *self._objects.values()):
             future.release()
-        self._objects, self._underway = {}, (0, [])
 
     def advance(self, count: int) -> None:
         """Run `count` steps."""
@@ -173,8 +170,7 @@ class Exchange:
             # Running tasks detect by themselves that their futures were released.
             for future in futures:
                 future.release()
-        results = dict(chain(*found))
-        return [results[number] for number in range(len(self.placement))]
+        return [result for _, result in sorted(chain(*found))]
 
     def _start(self, function: Callable[..., Any], *args: Any) -> list[Future[Any]]:
         return [

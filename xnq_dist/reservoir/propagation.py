@@ -23,8 +23,7 @@ __all__ = ["load_values", "only_sums", "propagate"]
 
 def propagate(
     client: Client,
-    graph: Stage,
-    manifest: Manifest,
+    graph: Manifest,
     start: Start,
     step: Step,
     keep: Collection[int],
@@ -44,8 +43,8 @@ def propagate(
 
     Parameters
     ----------
-    graph, manifest
-        The stage ``graph``.
+    graph
+        The manifest of the stage.
     start
         Maps a partition's number to the values of its owned rows in local order (that
         of `load_nodes`), float32, shape (n_owned, w).
@@ -54,7 +53,8 @@ def propagate(
         after the round, float32, of the same shape. Row v of the result must depend on
         rows v alone, and of the arguments only the sums may be changed. `start` and
         `step` are called on workers, possibly more than once: they must be small,
-        picklable and pure, and load data from files.
+        picklable (frozen dataclasses, partial functions) and pure, and load data from
+        files.
     keep
         Rounds to write, where 0 is the start; the largest one is the last.
     attempt, stem
@@ -86,7 +86,7 @@ def propagate(
                 found[turn] = exchange.apply(write)
         return found
 
-    return on_workers(client, graph, manifest, use)
+    return on_workers(client, graph, use)
 
 
 def _write(attempt: Attempt, stem: str, number: int, values: Floats32) -> FileRecord:
@@ -99,14 +99,14 @@ def only_sums(number: int, turn: int, values: Floats32, sums: Floats32) -> Float
 
 
 def load_values(
-    where: Stage, records: Sequence[FileRecord], graph: Stage, manifest: Manifest
+    where: Stage, records: Sequence[FileRecord], graph: Manifest
 ) -> Floats32:
     """All values of one round of `propagate`, shape (N, w), in canonical order.
 
     `where` is the stage whose folder the attempt wrote to; `records` are the round's
     files, in partition order.
     """
-    index = np.concatenate(node_index(graph, manifest))
+    index = np.concatenate(node_index(graph))
     values = np.concatenate([where.read_arrays(file)["values"] for file in records])
     out = np.empty_like(values)
     out[index] = values

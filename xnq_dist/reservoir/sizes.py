@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from xnq_dist.core import cluster
 from xnq_dist.core.need import GraphSize, PartitionCounts, RunSize
 from xnq_dist.core.settings import Settings
-from xnq_dist.core.store import Manifest, Stage
+from xnq_dist.core.store import Manifest
 from xnq_dist.graph.layout import halo_sizes
 
 if TYPE_CHECKING:
@@ -17,23 +17,21 @@ if TYPE_CHECKING:
 __all__ = ["size_of", "size_on"]
 
 
-def size_on(
-    client: Client, settings: Settings, stage: Stage, graph: Manifest
-) -> RunSize:
+def size_on(client: Client, settings: Settings, graph: Manifest) -> RunSize:
     """The counts of the stage ``graph`` on the connected workers."""
     workers = cluster.workers_of(client, settings)
-    counts = size_of(graph, stage)
+    counts = size_of(graph)
     partitions = graph.facts["partitions"]
     return RunSize(**vars(counts), partitions=partitions, workers=workers)
 
 
-def size_of(graph: Manifest, stage: Stage, labels: Manifest | None = None) -> GraphSize:
+def size_of(graph: Manifest, labels: Manifest | None = None) -> GraphSize:
     """The counts for a plan, once the graph is partitioned.
 
     Parameters
     ----------
-    graph, stage
-        Manifest and folder of the stage ``graph``.
+    graph
+        Manifest of the stage.
     labels
         Manifest of the stage ``labels``; None: labels and classes are assumed.
     """
@@ -48,7 +46,7 @@ def size_of(graph: Manifest, stage: Stage, labels: Manifest | None = None) -> Gr
             facts["owned"],
             facts["edges"],
             facts["boundary"],
-            halo_sizes(stage, graph),
+            halo_sizes(graph),
         ),
         node_bytes=sum(record.bytes for record in graph.named("nodes-")),
     )

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Floats
+from xnq_dist.core.arrays import Floats, Floats32
 from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.core.products import product
 from xnq_dist.core.random_bits import Purpose, mixed_bits, stream_key
@@ -27,6 +26,7 @@ from xnq_dist.core.store import FileRecord, Manifest, Stage
 from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.layout import load_nodes
 from xnq_dist.reservoir.all_nodes import AllNodes, Blocks
+from xnq_dist.reservoir.sums import Start
 
 __all__ = [
     "DOUBLE_ROUNDS",
@@ -38,8 +38,6 @@ __all__ = [
     "symmetric_eigen",
     "walk_step",
 ]
-
-Array = NDArray[np.float32]
 
 SPECTRUM, SPARE = 64, 16
 """Number of singular vectors that are kept, and of additional ones for convergence.
@@ -66,7 +64,9 @@ class Vectors:
     files: Sequence[FileRecord]
     """One of each partition: the columns of V, followed by those of `EXTRA`."""
 
-    def blocks(self, number: int, rows: int = ROWS) -> Iterator[tuple[Array, Array]]:
+    def blocks(
+        self, number: int, rows: int = ROWS
+    ) -> Iterator[tuple[Floats32, Floats32]]:
         """Blocks of a partition's rows: V, and the degree, (m, width) and (m, 1)."""
         for block in ahead(self.where.row_blocks(self.files[number], "values", rows)):
             yield np.ascontiguousarray(block[:, :-EXTRA]), block[:, -1:]
@@ -84,27 +84,27 @@ def find_spectrum(nodes: AllNodes, width: int, seed: int) -> tuple[Vectors, File
     seed
         Seed of the initial vectors.
     """
-    every = min(width + SPARE, nodes.manifest.facts["n_nodes"] // 2)
+    every = min(width + SPARE, nodes.graph.facts["n_nodes"] // 2)
+    vectors = Vectors(nodes.attempt, [])
+    start: Start = partial(_signs, nodes.graph, seed, every)
+
+    def walk(stem: str, *keep: int) -> list[Vectors]:
+        """Vectors after some rounds; those that `start` read are removed."""
+        found = nodes.rounds(start, walk_step, keep, nodes.attempt, stem)
+        remove(vectors)
+        return [Vectors(nodes.attempt, found[turn]) for turn in keep]
 
     def remove(vectors: Vectors) -> None:
         for record in vectors.files:
-            nodes.where.delete(record.name)
+            nodes.attempt.delete(record.name)
 
-    def walk(start: _SignStart | _TurnStart, stem: str, *keep: int) -> list[Vectors]:
-        found = nodes.rounds(start, walk_step, keep, nodes.attempt, stem)
-        if isinstance(start, _TurnStart):
-            remove(start.vectors)
-        return [Vectors(nodes.where, found[turn]) for turn in keep]
-
-    start: _SignStart | _TurnStart
-    start = _SignStart(nodes.graph, nodes.manifest, seed, every)
     for turn in range(DOUBLE_ROUNDS):
-        [vectors] = walk(start, f"power-{turn}", 2)
+        [vectors] = walk(f"power-{turn}", 2)
         matrix = _orthonormal(nodes.products(partial(_blocks, [vectors])))
         record = nodes.attempt.write_arrays(f"turn-{turn}", matrix=matrix)
-        start = _TurnStart(vectors, record, nodes.threads)
+        start = partial(_turned, vectors, record, nodes.threads)
     # Keep Q and S Q: their product Q' S Q gives the Ritz values.
-    vectors, images = walk(start, "ritz", 0, 1)
+    vectors, images = walk("ritz", 0, 1)
     products = nodes.products(partial(_blocks, [vectors, images]))
     values, turned = symmetric_eigen(products)
     remove(images)
@@ -120,14 +120,14 @@ def _blocks(sides: Sequence[Vectors], number: int) -> Blocks:
         yield [values for values, _ in block], np.sqrt(degree.astype(np.float64))
 
 
-def _orthonormal(gram: Floats) -> Array:
+def _orthonormal(gram: Floats) -> Floats32:
     """The matrix that makes vectors orthonormal, from their Gram matrix."""
     size = np.sqrt(np.maximum(np.diag(gram), TINY))
     scaled = gram / np.outer(size, size)
     # Sums are rounded: keep the matrix definite for almost equal vectors.
     values, vectors = symmetric_eigen(scaled)
     root = vectors / np.sqrt(np.maximum(values, 1e-7 * values.max()))
-    matrix: Array = ((root @ vectors.T) / size[:, None]).astype(np.float32)
+    matrix: Floats32 = ((root @ vectors.T) / size[:, None]).astype(np.float32)
     return matrix
 
 
@@ -138,55 +138,38 @@ def symmetric_eigen(matrix: Floats) -> tuple[Floats, Floats]:
     return values, vectors
 
 
-@dataclass(frozen=True)
-class _SignStart:
-    """Random signs by canonical index."""
-
-    graph: Stage
-    manifest: Manifest
-    seed: int
-    width: int
-
-    def __call__(self, number: int) -> Array:
-        """The start vectors, shape (n_owned, width + `EXTRA`)."""
-        nodes = load_nodes(self.graph, self.manifest, number, ["index"])
-        index = nodes["index"].to_numpy()
-        keys = [
-            stream_key(self.seed, Purpose.FIRST_VECTORS, word)
-            for word in range(-(-self.width // 64))
-        ]
-        words = np.stack([mixed_bits(index, key) for key in keys], axis=1)
-        octets = words.astype("<u8").view(np.uint8)
-        out = np.zeros((len(index), self.width + EXTRA), np.float32)
-        out[:, :-EXTRA] = np.unpackbits(octets, 1, self.width, "little")
-        out *= 2
-        out -= 1
-        out[:, -2:] = 1.0, 0.0
-        return out
+def _signs(graph: Manifest, seed: int, width: int, number: int) -> Floats32:
+    """Random signs by canonical index, shape (n_owned, width + `EXTRA`)."""
+    index = load_nodes(graph, number, ["index"])["index"].to_numpy()
+    keys = [
+        stream_key(seed, Purpose.FIRST_VECTORS, word) for word in range(-(-width // 64))
+    ]
+    words = np.stack([mixed_bits(index, key) for key in keys], axis=1)
+    octets = words.astype("<u8").view(np.uint8)
+    out = np.zeros((len(index), width + EXTRA), np.float32)
+    out[:, :-EXTRA] = np.unpackbits(octets, 1, width, "little")
+    out *= 2
+    out -= 1
+    out[:, -2:] = 1.0, 0.0
+    return out
 
 
-@dataclass(frozen=True)
-class _TurnStart:
-    """Vectors of an earlier round times a small matrix."""
-
-    vectors: Vectors
-    matrix: FileRecord
-    threads: int
-
-    def __call__(self, number: int) -> Array:
-        """The start vectors, shape (n_owned, width + `EXTRA`)."""
-        turn = self.vectors.where.read_arrays(self.matrix)["matrix"]
-        rows = self.vectors.files[number].rows
-        out, first = np.empty((rows, len(turn) + EXTRA), np.float32), 0
-        for values, degree in self.vectors.blocks(number):
-            block = out[first : first + len(values)]
-            block[:, :-EXTRA] = product(values, turn, self.threads)
-            block[:, -2], block[:, -1] = 1.0, degree[:, 0]
-            first += len(values)
-        return out
+def _turned(
+    vectors: Vectors, matrix: FileRecord, threads: int, number: int
+) -> Floats32:
+    """Vectors of an earlier round times a small matrix, as `_signs`."""
+    turn = vectors.where.read_arrays(matrix)["matrix"]
+    rows = vectors.files[number].rows
+    out, first = np.empty((rows, len(turn) + EXTRA), np.float32), 0
+    for values, degree in vectors.blocks(number):
+        block = out[first : first + len(values)]
+        block[:, :-EXTRA] = product(values, turn, threads)
+        block[:, -2], block[:, -1] = 1.0, degree[:, 0]
+        first += len(values)
+    return out
 
 
-def walk_step(number: int, turn: int, values: Array, sums: Array) -> Array:
+def walk_step(number: int, turn: int, values: Floats32, sums: Floats32) -> Floats32:
     """A step of the random walk: means, ones and degrees, in place of the sums.
 
     It maps V as S = D^-1/2 A D^-1/2 maps Y = D^1/2 V.

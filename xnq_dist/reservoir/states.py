@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from xnq_dist.core.backend import GpuBackend, choose
-from xnq_dist.core.store import Manifest, Stage
+from xnq_dist.core.store import Manifest
 from xnq_dist.graph.halo import Partition
 from xnq_dist.reservoir.context import ReservoirSpec, feature_matrix
 from xnq_dist.reservoir.device import OnDevice, move_partition
@@ -19,7 +19,7 @@ __all__ = ["Supersteps"]
 class Supersteps:
     """The work of an embedding (`worker.Work`): values are states, (n_owned, d').
 
-    The first ones are those of the checkpoint (superstep, stage and manifest), or of
+    The first ones are those of the checkpoint (superstep and manifest), or of
     superstep 1. With a GPU, all arrays are in its memory.
     """
 
@@ -27,21 +27,21 @@ class Supersteps:
         self,
         share: Share,
         spec: ReservoirSpec,
-        checkpoint: tuple[int, Stage, Manifest] | None,
+        checkpoint: tuple[int, Manifest] | None,
     ) -> None:
         self.first = 1 if checkpoint is None else checkpoint[0]
         self.last = spec.supersteps
         self.backend = choose(spec.backend)
         self._share, self._checkpoint = share, checkpoint
         self._dtype = spec.exchange_dtype
-        features = int(share.manifest.facts["n_features"])
+        features = int(share.graph.facts["n_features"])
         self._drawn = [part.draw(features) for part in spec.parts]
         recurrent = [weights.recurrent for weights in self._drawn]
         self._math: OnHost | OnDevice
         if isinstance(self.backend, GpuBackend):
             self._math = OnDevice(self.backend, recurrent)
         else:
-            self._math = OnHost(recurrent, spec.exchange_dtype, share.threads)
+            self._math = OnHost(recurrent, share.threads)
         self._topology: dict[int, Partition] = {}
         self._drives: dict[int, Drive] = {}
         self._spare: dict[int, Any] = {}
@@ -50,7 +50,7 @@ class Supersteps:
     def load(self, partition: Partition) -> Any:
         """A partition's first states."""
         share, number = self._share, partition.number
-        features = feature_matrix(share.graph, share.manifest, number)
+        features = feature_matrix(share.graph, number)
         computed = FeatureDrive.of(features, self._drawn)
         wide = drive_width(features.shape[1], computed.dim) == computed.dim
         kept = wide or self.backend.on_device
@@ -58,9 +58,8 @@ class Supersteps:
         if self._checkpoint is None:
             states = first_states(drive, self._dtype, share.threads)
         else:
-            _, stage, stored = self._checkpoint
-            record = stored.named(f"state-{number:05d}")[0]
-            states = stage.read_arrays(record)["states"]
+            _, stored = self._checkpoint
+            states = stored.where.read_arrays(stored.files[number])["states"]
         self._drives[number] = self.backend.to_device(drive) if kept else drive
         self._topology[number] = move_partition(self.backend, partition)
         return self.backend.to_device(states)

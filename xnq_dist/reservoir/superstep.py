@@ -32,18 +32,12 @@ class OnHost:
     ----------
     recurrent
         Recurrent matrix of each of the independent reservoirs.
-    dtype
-        Type in which states are stored and exchanged, ``float32`` or ``float16``.
-        Every row is rounded to it, so that states do not depend on the partitioning.
     threads
         Threads of a superstep; each processes blocks of rows.
     """
 
-    def __init__(
-        self, recurrent: Sequence[Recurrent], dtype: str = "float32", threads: int = 1
-    ) -> None:
-        self._recurrent = side_by_side(recurrent)
-        self._dtype, self._threads = np.dtype(dtype), threads
+    def __init__(self, recurrent: Sequence[Recurrent], threads: int = 1) -> None:
+        self._recurrent, self._threads = side_by_side(recurrent), threads
 
     def superstep(
         self,
@@ -66,8 +60,10 @@ class OnHost:
             ``W_in x + b`` of the owned rows, shape (n_owned, d').
         out
             Shape (n_owned, d'), C-contiguous, of the type of `owned`; not `owned`.
+            Every row is rounded to the type, so that states do not depend on the
+            partitioning.
         """
-        half = self._dtype == np.float16
+        half = out.dtype == np.float16
         blocks = Spare((ROWS, out.shape[1]))
         edges = _edges(partition, owned, halo)
         if self._recurrent[0].columns is None:

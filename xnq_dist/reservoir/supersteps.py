@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from xnq_dist.core.arrays import Floats32
 from xnq_dist.core.progress import Progress, silent
-from xnq_dist.core.store import Manifest, Stage
+from xnq_dist.core.store import Manifest
 from xnq_dist.reservoir.checkpoint import Checkpoints
 from xnq_dist.reservoir.context import ReservoirSpec
 from xnq_dist.reservoir.exchange import Exchange, on_workers
@@ -31,11 +31,10 @@ Finish = Callable[[int, Floats32], Any]
 
 def run_reservoir(
     client: Client,
-    graph: Stage,
-    manifest: Manifest,
+    graph: Manifest,
     spec: ReservoirSpec,
     finish: Finish | None,
-    checkpoints: Checkpoints | None = None,
+    checkpoints: Checkpoints,
     timeout: float | None = None,
     progress: Progress = silent,
 ) -> list[Any]:
@@ -51,7 +50,8 @@ def run_reservoir(
         does not refer to the states; called on the worker that has them. None: final
         states stay as a checkpoint, whose files are the result.
     checkpoints
-        Writes and resumes checkpoints; None: no checkpoints.
+        Writes and resumes checkpoints; none are written where there are as many
+        supersteps between two as in all.
     timeout
         Seconds without a sign of life after which a worker is lost; also the maximum
         wait for a new worker if all are lost. None: `waiting.TIMEOUT`.
@@ -74,32 +74,32 @@ def run_reservoir(
             return _drive(exchange, spec, finish, checkpoints, progress)
         except BaseException as ended:
             asked = not isinstance(ended, Exception)  # by a signal or an alarm
-            if asked and checkpoints and checkpoints.every < spec.supersteps:
+            if asked and checkpoints.every < spec.supersteps:
                 _write_last(exchange, checkpoints, max(1, reached()))
             raise
 
     def reached() -> int:
-        latest = checkpoints.latest() if checkpoints else None
+        latest = checkpoints.latest()
         return latest[0] if latest else 0
 
-    return on_workers(client, graph, manifest, use, reached, timeout)
+    return on_workers(client, graph, use, reached, timeout)
 
 
 def _drive(
     exchange: Exchange,
     spec: ReservoirSpec,
     finish: Finish | None,
-    checkpoints: Checkpoints | None,
+    checkpoints: Checkpoints,
     progress: Progress,
 ) -> list[Any]:
-    end, latest = spec.supersteps, checkpoints.latest() if checkpoints else None
+    end, latest = spec.supersteps, checkpoints.latest()
     if latest:
         if finish is None and latest[0] == end:
-            return [*latest[2].files]
+            return [*latest[1].files]
         log.info("resuming after superstep %d of %d", latest[0], end)
     exchange.begin(latest[0] if latest else 1, Supersteps, spec, latest)
     progress("supersteps", exchange.step, end)
-    every, stride = checkpoints.every if checkpoints else end, 4
+    every, stride = checkpoints.every, 4
     while exchange.step < end:
         target = min(end, (exchange.step // every + 1) * every)
         # A few at a time, so that progress is reported.
@@ -109,11 +109,11 @@ def _drive(
         taken = (time.perf_counter() - began) / count
         stride = max(1, round(SECONDS / max(taken, 1e-6)))
         progress("supersteps", exchange.step, end)
-        if checkpoints and exchange.step == target < end:
+        if exchange.step == target < end:
             checkpoints.write(exchange)
     if finish is not None:
         return exchange.apply(finish)
-    return checkpoints.write(exchange, kept=1) if checkpoints else []
+    return checkpoints.write(exchange, kept=1)
 
 
 def _write_last(exchange: Exchange, checkpoints: Checkpoints, reached: int) -> None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xnq_dist.core.arrays import Ints
 from xnq_dist.core.need import PartitionCounts
 from xnq_dist.graph.needs import random_halo
 from xnq_dist.reservoir.context import place
@@ -56,24 +55,21 @@ def volume(counts: PartitionCounts, workers: int) -> Volume:
     need the same rows: then `moved` is an upper bound.
     """
     at = np.array(place(counts.edges, range(workers)))
-    sizes: Ints = np.asarray(counts.halo_sizes, np.int64)
-    rows: Ints = np.asarray(counts.boundary, np.int64)
-    arriving, sent = np.zeros(workers, np.int64), np.zeros(workers, np.int64)
-    for worker in range(workers):
-        local = at == worker
-        received = np.minimum(sizes[:, local].sum(axis=1), rows)
-        received[local] = 0
-        arriving[worker] = received.sum()
-        np.add.at(sent, at, received)
+    # In float64, which is exact up to 2^53, because products of integers are slow.
+    here = np.asarray(at[:, None] == np.arange(workers), np.float64)
+    sizes = np.asarray(counts.halo_sizes, np.float64)
+    received = np.minimum(sizes @ here, np.reshape(counts.boundary, (-1, 1)))
+    received *= 1 - here
+    arriving, sent = received.sum(axis=0), received.sum(axis=1) @ here
     return Volume(
         int(arriving.sum()),
         # A message to each other worker may be under way, at most all that is sent, and
         # senders may be one superstep ahead of the reader.
-        int((sent + 2 * arriving).max(initial=0)),
-        int(sizes.sum(axis=0).max(initial=0)),
-        int(np.bincount(at, counts.owned, workers).max(initial=0)),
+        int((sent + 2 * arriving).max()),
+        int(sizes.sum(axis=0).max()),
+        int((counts.owned @ here).max()),
         max(counts.owned),
-        int(np.bincount(at, counts.edges, workers).max(initial=0)),
+        int((counts.edges @ here).max()),
     )
 
 

@@ -162,8 +162,8 @@ def _uniform(
     out = np.empty((rows, columns), dtype=np.float32)
     for first in range(0, rows, _BLOCK):
         last = min(first + _BLOCK, rows)
-        draws = stream(seed, purpose, first // _BLOCK).random((_BLOCK, columns))
-        out[first:last] = (scale * (2.0 * draws - 1.0))[: last - first]
+        draws = stream(seed, purpose, first // _BLOCK).random((last - first, columns))
+        out[first:last] = scale * (2.0 * draws - 1.0)
     return out
 
 

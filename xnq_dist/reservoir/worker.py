@@ -13,7 +13,7 @@ import numpy as np
 
 from xnq_dist.core.arrays import Floats32, Ints
 from xnq_dist.core.backend import Backend
-from xnq_dist.core.store import Manifest, Stage
+from xnq_dist.core.store import Manifest
 from xnq_dist.core.threads import map_threads
 from xnq_dist.graph.halo import Partition
 from xnq_dist.graph.layout import load_partition
@@ -35,9 +35,8 @@ class Share:
 
     run: str
     """Unique name, the same on all workers."""
-    graph: Stage
-    manifest: Manifest
-    """Of the stage ``graph``."""
+    graph: Manifest
+    """Of the stage."""
     placement: Sequence[str]
     """Worker of each partition."""
     worker: str
@@ -79,12 +78,12 @@ class WorkerState:
         self.step, self.threads = work.first, share.threads
         self._placement, self._backend = share.placement, work.backend
         partitions = {
-            number: load_partition(share.graph, share.manifest, number)
+            number: load_partition(share.graph, number)
             for number, worker in enumerate(share.placement)
             if worker == share.worker
         }
         self.values = {number: work.load(part) for number, part in partitions.items()}
-        offsets = share.manifest.facts["offsets"]
+        offsets = share.graph.facts["offsets"]
         self.routes = find_routes(partitions, offsets, share.placement)
         self._sends = _moved(self._backend, self.routes.sends)
         self._picks = _moved(self._backend, self.routes.picks)

@@ -196,9 +196,8 @@ def _cells(sets: list[Ints], n_nodes: int) -> Ints:
 
 def _bands(values: Floats) -> Ints:
     """Bands of values within a factor of 4, the largest values first."""
-    top = values.max(initial=1e-300)
-    below = -np.log(np.maximum(values / top, 1e-300)) / np.log(4.0)
-    return np.asarray(np.minimum(below.astype(np.int64), BANDS - 1), np.int64)
+    ends = values.max(initial=1e-300) / 4.0 ** np.arange(1, BANDS)
+    return np.digitize(values, ends, right=True)
 
 
 def proportional(strata: Strata) -> Floats:

@@ -20,10 +20,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from scipy.special import bdtr, erfc, ndtri, stdtr, stdtrit
+from scipy.special import bdtr, erfc, stdtr, stdtrit
 
 from xnq_dist.core.arrays import Floats
-from xnq_dist.steps.anomalies import qvalues
+from xnq_dist.quantify.checks.quality import z_value
+from xnq_dist.steps.against_rest import qvalues
 
 __all__ = ["find_changes"]
 
@@ -74,7 +75,7 @@ def find_changes(now: pa.Table, then: pa.Table, level: float) -> dict[str, Float
     (Benjamini and Hochberg); where nothing has changed, that is the probability of any
     flag in the comparison.
     """
-    normal = float(ndtri((1 + level) / 2))
+    normal = z_value(level)
     effect = _numbers(now, "prevalence") - _numbers(then, "prevalence")
     (low, high), (low_then, high_then) = (_errors(each, normal) for each in (now, then))
     # Standard errors of the effect, below and above it.

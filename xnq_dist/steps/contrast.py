@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from scipy.special import erfc, ndtri
+from scipy.special import erfc
 
+from xnq_dist.quantify.checks.quality import z_value
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.node_sums import node_sums
 from xnq_dist.quantify.default.scenarios import Tilt
@@ -61,8 +62,7 @@ def contrast(location: str, first: str, second: str) -> pa.Table:
     # The third is both together: covariances follow from its variance.
     batch = Communities.of([*sets, np.concatenate(sets)])
     auto, plain = Auto(level, learnt, run.parts), Tilt.none(len(nodes.classes))
-    tilt = learnt.tilt or plain
-    z = float(ndtri((1 + level) / 2))
+    tilt, z = learnt.tilt or plain, z_value(level)
     ends, pvalues = [], []
     for each in (tilt,) if tilt.alone else (plain, tilt):
         scenario = auto.in_scenario(each, batch, nodes, reference)

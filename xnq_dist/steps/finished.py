@@ -70,7 +70,7 @@ class Finished:
     def ids(self) -> NodeIds:
         """Ids of the nodes."""
         run = self.directory
-        return layout.load_ids(run.stage("graph"), run.complete("graph"))
+        return layout.load_ids(run.complete("graph"))
 
     @cached_property
     def tables(self) -> tuple[NodeTable, Reference]:
@@ -96,7 +96,7 @@ class Finished:
     @cached_property
     def view(self) -> PrevalenceView:
         """The table ``prevalence``, arranged by community and class."""
-        table = estimates(self.directory, self.manifest, "prevalence")
+        table = estimates(self.manifest, "prevalence")
         return PrevalenceView.of(table, labelled=self.settings.labelled)
 
     def place(self, name: str) -> int:
@@ -134,7 +134,7 @@ class Finished:
                 "again first"
             )
         if source == "leiden":
-            table = estimates(run, self.manifest, "communities")
+            table = estimates(self.manifest, "communities")
             community = table["community"].to_numpy()
             nodes = self.ids.index_of(table["node_id"])
             return [np.sort(nodes[community == place]) for place in places.tolist()]

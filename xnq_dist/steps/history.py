@@ -148,7 +148,7 @@ def _compared(
         }
     )
     new = np.asarray(pc.is_null(place))
-    size = np.nan_to_num(np.abs(changes["effect"]), nan=-1.0)
+    size = np.abs(changes["effect"])  # NaN is sorted last
     rows = rows.take(np.lexsort((-now["n_nodes"].to_numpy(), -size, new)))
     gone = then.filter(pc.invert(pc.is_in(keys_then, value_set=keys)))
     classes = pc.unique(now["class"])
@@ -265,7 +265,7 @@ class History:
     @classmethod
     def of(cls, table: pa.Table) -> History:
         """Select the rows of the newest series of a table ``history``."""
-        own = table.filter(is_named(table["series"], table["series"][-1].as_py()))
+        own = table.filter(pc.equal(table["series"], table["series"][-1]))
         return cls(own, len(pc.unique(table["run"])) - len(pc.unique(own["run"])))
 
     def runs(self) -> list[RunOfHistory]:

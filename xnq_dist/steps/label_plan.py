@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
-from scipy.special import ndtri
 
 from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.schemas import conform
+from xnq_dist.quantify.checks.quality import z_value
 from xnq_dist.quantify.community_rows import community_ids
 from xnq_dist.steps.allocation import Strata, allocate, choose, proportional
 from xnq_dist.steps.finished import Finished
@@ -116,7 +116,7 @@ def plan_labels(
     labels = allocate(strata)
     chances = np.clip(labels / strata.sizes, 1e-12, 1.0)
     picked = choose(strata.stratum, chances, budget, seed)
-    z = float(ndtri((1 + run.settings.intervals.level) / 2))
+    z = z_value(run.settings.intervals.level)
     now, planned, at_random = (
         z * strata.errors(each).max(axis=1)
         for each in (np.zeros(len(labels)), labels, proportional(strata))
@@ -126,7 +126,7 @@ def plan_labels(
     for s in reversed(order):
         widest[sets[s]] = s
     community, stratum = widest[picked], strata.stratum[picked]
-    names = run.view.texts(places)
+    names = run.view.names.take(places)
     table = pa.table(
         {
             "node_id": community_ids(run.ids.values.take(picked)),

@@ -64,9 +64,7 @@ def publish(run: RunDirectory, settings: Settings) -> None:
         version = run.version(run_id)
     if version is None:
         quantify = stages["quantify"]
-        tables = {
-            name: estimates(run, quantify, name) for name in ("prevalence", "totals")
-        }
+        tables = {name: estimates(quantify, name) for name in ("prevalence", "totals")}
         if settings.disclosure.table == "nulls":
             tables["prevalence"] = without_values(tables["prevalence"])
         numbers = (each.number for each in run.versions())
@@ -104,7 +102,7 @@ def _write(run: RunDirectory, results: Results, inputs: dict[str, Any]) -> Versi
     for name, table in results.tables.items():
         write(name, table)
     if facts["detected"]:
-        write("communities", estimates(run, stages["quantify"], "communities"))
+        write("communities", estimates(stages["quantify"], "communities"))
     dim = results.of("embeddings").get("dim") or settings.reservoir.dim
     itemsize = np.dtype(settings.exchange.dtype).itemsize
     write("partitions", partitions_table(stages["graph"], itemsize, dim))

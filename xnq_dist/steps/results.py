@@ -10,10 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from xnq_dist.core.arrays import Floats
 from xnq_dist.core.errors import DamagedError
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Manifest, RunDirectory, Version
 from xnq_dist.graph.profile.inputs import PROFILE
+from xnq_dist.steps.against_rest import compare
 from xnq_dist.steps.view import PrevalenceView, shown_class
 
 __all__ = ["Results", "estimates"]
@@ -60,8 +62,13 @@ class Results:
         table, labelled = self.tables["prevalence"], self.settings.labelled
         return PrevalenceView.of(table, last, labelled)
 
+    @cached_property
+    def compared(self) -> dict[str, Floats]:
+        """Every community of the view compared with the rest; see `compare`."""
+        return compare(self.view)
 
-def estimates(run: RunDirectory, quantify: Manifest, name: str) -> pa.Table:
+
+def estimates(quantify: Manifest, name: str) -> pa.Table:
     """A table of the stage ``quantify``, which writes one file for each."""
     (record,) = quantify.named(f"{name}-")
-    return run.stage("quantify").read_table(record, name)
+    return quantify.where.read_table(record, name)

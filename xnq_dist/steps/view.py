@@ -22,7 +22,6 @@ from xnq_dist.quantify.checks.quality import (
     SUPPRESSED,
     without_values,
 )
-from xnq_dist.quantify.community_rows import community_ids
 from xnq_dist.quantify.interface import Labelled
 
 __all__ = [
@@ -52,7 +51,7 @@ class PrevalenceView:
     """
 
     names: pa.Array
-    """Names of the K communities."""
+    """Names of the K communities: int64 or string."""
     classes: tuple[str, ...]
     """Names of the C classes, as text."""
     labels: pa.Array
@@ -136,18 +135,14 @@ class PrevalenceView:
         p, n = self.prevalence[:, -1], self.n_nodes
         known = ~np.isnan(p) & (n > 0)
         mean = float(np.average(p[known], weights=n[known])) if known.any() else 0.0
-        shrunk = np.nan_to_num((n * p + SHRINKAGE * mean) / (n + SHRINKAGE), nan=-1.0)
-        lower = np.nan_to_num(self.lower[:, -1], nan=-1.0)
-        return np.lexsort((-n, -shrunk, -lower))
+        shrunk = (n * p + SHRINKAGE * mean) / (n + SHRINKAGE)
+        # NaN is sorted last.
+        return np.lexsort((-n, -shrunk, -self.lower[:, -1]))
 
     @property
     def has_intervals(self) -> bool:
         """Whether any community has an interval."""
         return bool(np.any(~np.isnan(self.lower)))
-
-    def texts(self, chosen: Ints) -> pa.Array:
-        """Names of the chosen communities as ids of a table: int64 or string."""
-        return community_ids(self.names.take(chosen))
 
     def name(self, community: int, limit: int = NAME_LIMIT) -> str:
         """A community's name on one line, without control characters."""

@@ -135,11 +135,13 @@ def test_damaged_checkpoint_costs_one_checkpoint(run):
     for step in (9, 2, 4, 6):
         write_checkpoint(checkpoints, step)
     assert run.child("checkpoints").names() == ["step-00004", "step-00006"]
-    _, stage, manifest = checkpoints.latest()
+    _, manifest = checkpoints.latest()
+    stage = manifest.where
     flip(Path(stage.path(manifest.files[0].name)))
     with pytest.raises(DamagedError), deleting_damage(run):
         stage.read_arrays(manifest.files[0])
-    step, stage, manifest = checkpoints.latest()
+    step, manifest = checkpoints.latest()
+    stage = manifest.where
     assert step == 4
     assert stage.read_arrays(manifest.files[0])["states"][0] == 4
 

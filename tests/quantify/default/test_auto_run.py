@@ -113,7 +113,7 @@ def test_stage_estimates_as_one_process(made, client, tmp_path, drawn):
     table = answered(made.run, estimated(made, client, path, *chosen))
     nodes, reference = load_node_table(made.run)
     manifest = made.run.stage("graph").manifest()
-    adjacency = layout.read_adjacency(made.run.stage("graph"), manifest)
+    adjacency = layout.read_adjacency(manifest)
     batch = make_communities(*(sets[name] for name in sorted(sets)))
     groups = tuple(
         leiden(adjacency, resolution, 0).astype(np.int32) for resolution in (3.0, 10.0)

@@ -64,8 +64,9 @@ class Manifest:
     created: str
     versions: dict[str, str] = field(default_factory=dict)
     version: int = MANIFEST_VERSION
-    _where: ClassVar[Stage | None] = None
-    """The stage that has it in a file; None: a changed copy, which is pickled whole."""
+    where: ClassVar[Stage] = None  # type: ignore[assignment]
+    """The stage that has it in a file, and its files; a changed copy, which is pickled
+    whole, has none."""
 
     @property
     def released(self) -> bool:
@@ -78,9 +79,9 @@ class Manifest:
         return sorted(found, key=lambda record: record.name)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self._where is None:
+        if "where" not in vars(self):
             return type(self), tuple(vars(self).values())
-        return _sent, (self._where, self.attempt)
+        return _sent, (self.where, self.attempt)
 
 
 class Stage(Folder):
@@ -131,7 +132,7 @@ class Stage(Folder):
             ) from error
 
     def _keeps(self, manifest: Manifest) -> Manifest:
-        manifest.__dict__["_where"] = self
+        manifest.__dict__["where"] = self
         return manifest
 
     def damages(self, thorough: bool = True) -> list[DamagedError]:

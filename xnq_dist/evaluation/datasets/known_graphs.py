@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from xnq_dist.core.errors import InfrastructureError, InputError, SettingsError
+from xnq_dist.graph.values import column_of
 
 __all__ = ["TASKS", "VARIABLE", "download"]
 
@@ -119,11 +120,13 @@ def _tables(data: Any) -> dict[str, pa.Table]:
     # Unknown labels of Genius count as its class 0, as in the paper.
     labels = np.maximum(data.y.numpy().reshape(-1), 0).astype(np.int64)
     sources, targets = data.edge_index.numpy()
-    flat = pa.array(features.reshape(-1))
-    rows = pa.FixedSizeListArray.from_arrays(flat, features.shape[1])
     return {
         "nodes.parquet": pa.table(
-            {"node_id": np.arange(len(labels)), "label": labels, "features": rows}
+            {
+                "node_id": np.arange(len(labels)),
+                "label": labels,
+                "features": column_of(features),
+            }
         ),
         "edges.parquet": pa.table({"src": sources, "dst": targets}),
     }

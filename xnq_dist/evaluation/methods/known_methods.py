@@ -115,7 +115,7 @@ def _cdq(
     task, settings = work.task(), work.settings
     sets, density = _detected(
         work.run,
-        work.graph()[1].fingerprint,
+        work.graph().fingerprint,
         communities,
         settings.leiden.resolution,
         settings.seed,

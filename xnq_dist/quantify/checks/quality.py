@@ -23,6 +23,7 @@ __all__ = [
     "qualities",
     "standard_errors",
     "without_values",
+    "z_value",
 ]
 
 
@@ -79,8 +80,19 @@ def qualities(
 
 def standard_errors(sd: Floats, lower: Floats, upper: Floats, level: float) -> Floats:
     """Return `sd`, with the values implied by the intervals where it is NaN."""
-    implied = (upper - lower) / (2 * float(ndtri((1 + level) / 2)))
+    implied = (upper - lower) / (2 * z_value(level))
     return np.where(np.isnan(sd), implied, sd)
+
+
+def z_value(level: float) -> float:
+    """Half-width of a normal interval of this confidence level, in standard errors.
+
+    Examples
+    --------
+    >>> round(z_value(0.95), 2)
+    1.96
+    """
+    return float(ndtri((1 + level) / 2))
 
 
 def without_values(table: pa.Table) -> pa.Table:

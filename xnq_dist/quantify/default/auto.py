@@ -27,10 +27,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import ndtri
 
 from xnq_dist.core.arrays import Floats
 from xnq_dist.core.settings import Settings
+from xnq_dist.quantify.checks.quality import z_value
 from xnq_dist.quantify.default.drawn import DrawnByClass
 from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.default.node_sums import node_sums
@@ -121,7 +121,7 @@ def _mixed(parts: tuple[Estimates, Estimates], share: float, level: float) -> Es
     The standard error is the one implied by the interval before rounding.
     """
     plain, tilted = parts
-    half = float(ndtri((1 + level) / 2))
+    half = z_value(level)
     sd = np.array([part.sd for part in parts])
     mean = np.array([part.prevalence for part in parts])
     width = (mean + half * sd).max(axis=0) - (mean - half * sd).min(axis=0)
@@ -150,7 +150,7 @@ def interval_of_counts(
     >>> [round(float(end), 3) for end in ends]
     [0.0, 0.3]
     """
-    half = float(ndtri((1 + level) / 2)) * sd
+    half = z_value(level) * sd
     # Adding zero turns -0.0 into 0.0.
     lower = np.ceil((mean - half) * size - 0.5) / size + 0.0
     upper = np.floor((mean + half) * size + 0.5) / size

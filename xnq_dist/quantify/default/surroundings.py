@@ -68,8 +68,7 @@ def read_reached(
     rows: Ints,
 ) -> list[Floats]:
     """Read the sums of each round for the nodes in `rows` (ascending), (n, K + 1)."""
-    owned = layout.node_index(run.stage("graph"), run.complete("graph"))
-    local, places = located(owned, rows)
+    local, places = located(layout.node_index(run.complete("graph")), rows)
     reached = []
     for records in files:
         found = [

@@ -175,7 +175,6 @@ def spread_features(work: ReadoutWork, around: Around) -> list[FileRecord]:
     """Compute and write label features of every partition from neighbours' sums."""
     rounds = propagate(
         work.client,
-        work.source.graph,
         work.source.manifest,
         around.start,
         around.step,

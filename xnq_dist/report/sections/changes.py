@@ -21,9 +21,9 @@ NAMED = 12
 
 def body(facts: Page) -> str:
     """Changes of the last class since the earlier results."""
-    earlier, table = facts.results.earlier, facts.table("changes")
+    earlier, table = facts.earlier, facts.tables.get("changes")
     if table is None or earlier is None:
-        why = facts.results.facts.get("not_compared", "")
+        why = facts.facts.get("not_compared", "")
         return why and facts.render("changes.html.j2", changes=None, not_compared=why)
     rows = table.filter(is_named(table["class"], facts.view.classes[-1]))
     moved = rows.filter(pc.fill_null(rows["changed"], False))

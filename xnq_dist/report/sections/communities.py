@@ -8,7 +8,7 @@ from xnq_dist.core.plain_text import plain
 from xnq_dist.report.notes import notes
 from xnq_dist.report.page_data import Page
 from xnq_dist.report.wording import count, points, share, span
-from xnq_dist.steps.anomalies import reference_of
+from xnq_dist.steps.against_rest import reference_of
 from xnq_dist.steps.view import QUALITIES
 
 __all__ = ["body", "row"]
@@ -36,7 +36,7 @@ def body(facts: Page) -> str:
             name for c, name in enumerate(view.classes) if c not in facts.shown_classes
         ],
         communities_left_out=len(view.names) - len(facts.order),
-        reference=share(reference_of(view)) if facts.compared else "",
+        reference=share(reference_of(view)) if view.has_intervals else "",
     )
 
 
@@ -44,7 +44,7 @@ def row(facts: Page, k: int) -> dict[str, Any]:
     """One community in the last class, in words."""
     view = facts.view
     gone = bool(view.suppressed[k])
-    effect = points(float(facts.effect[k, -1]))
+    effect = points(float(facts.compared["effect"][k, -1]))
     return {
         "name": view.name(k),
         "n_nodes": int(view.n_nodes[k]),

@@ -21,7 +21,7 @@ RUNS = 8
 
 def body(facts: Page) -> str:
     """Communities by run, from two runs on."""
-    every, view = facts.table("history"), facts.view
+    every, view = facts.tables.get("history"), facts.view
     if every is None:
         return ""
     history, of_class = History.of(every), view.classes[-1]
@@ -30,7 +30,7 @@ def body(facts: Page) -> str:
         return ""
     shown = runs[-RUNS:]
     changed = history.changed(of_class)["community"][:SHOWN]
-    top = view.texts(view.ranked[~view.suppressed[view.ranked]][:TOP])
+    top = view.names.take(view.ranked[~view.suppressed[view.ranked]][:TOP])
     names = dict.fromkeys(map(str, [*changed.to_pylist(), *top.to_pylist()]))
     rows = history.select(of_class=of_class)
     text = pc.cast(rows["community"], pa.string())

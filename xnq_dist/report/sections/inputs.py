@@ -27,7 +27,7 @@ def body(facts: Page) -> str:
     ]
     found = [
         plain(finding["text"], 400)
-        for finding in facts.results.profile.get("findings", ())
+        for finding in facts.profile.get("findings", ())
         if finding["level"] == "note"
     ]
     return facts.render(

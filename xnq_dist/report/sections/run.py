@@ -13,7 +13,7 @@ __all__ = ["body"]
 
 def body(facts: Page) -> str:
     """Stages with their times; settings and versions are folded."""
-    stages = facts.results.stages
+    stages = facts.stages
     *_, last = stages.values()
     settings = facts.settings.model_dump(mode="json", exclude=ELSEWHERE)
     return facts.render(

@@ -166,7 +166,7 @@
   // ---- the table -----------------------------------------------------------------
   const HEADS = [
     ["name", "", ""], ["share", "", "n"], ["lower", D.intervals ? `${+D.level.toFixed(1)} % interval` : "", "range"],
-    ["effect", D.compared ? "against the rest" : "", "n wide"],
+    ["effect", D.intervals ? "against the rest" : "", "n wide"],
     ["members", "members", "n wide"], ["labelled", "labelled", "n wide"],
     ["quality", D.intervals ? "quality" : "", ""],
   ];
@@ -207,7 +207,7 @@
       el("td", { class: "n" }, gone ? "suppressed" : percent(one.p[k])),
       D.intervals ? el("td", { class: "range" }, bar(k, one),
         el("span", {}, gone ? "" : span(one.lower[k], one.upper[k]))) : null,
-      D.compared ? el("td", { class: "n wide" },
+      D.intervals ? el("td", { class: "n wide" },
         gone ? "" : star ? el("strong", {}, points(one.effect[k]) + star) : points(one.effect[k])) : null,
       el("td", { class: "n wide" }, count(members[k])),
       el("td", { class: "n wide" }, gone ? "" : count(labelled[k])),
