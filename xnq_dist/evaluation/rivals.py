@@ -120,13 +120,11 @@ def rival_scores(
             log = np.log(np.maximum(scores, FLOOR))
             logs[at, folds == fold] = log[folds == fold]
             logs[at, free] += log[free] / FOLDS
-    calibrated, losses = [], []
+    calibrated = []
     for log in logs:
         fit = fit_calibration("bcts", log[known], labels[known], PRIOR_ROWS)
         calibrated.append(np.log(fit.apply(log).astype(np.float64)))
-        of_label = calibrated[-1][known, labels[known]]
-        losses.append(-float(np.mean(of_label)))
-    return calibrated[int(np.argmin(losses))]
+    return max(calibrated, key=lambda log: log[known, labels[known]].mean())
 
 
 def _classifiers(seed: int) -> list[Any]:
@@ -183,12 +181,13 @@ def rival_estimates(
     yield RIVALS[2], _with_intercepts(sets, np.exp(scores[RIVALS[1]]), labels)
 
 
-def _sums(
-    community: NDArray[np.int64], values: NDArray[np.float64], count: int
+def _means(
+    sets: Communities, values: NDArray[np.float64], size: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Sums of the columns of values by community, shape (S, C)."""
-    columns = [np.bincount(community, column, count) for column in values.T]
-    return np.stack(columns, axis=1)
+    """Means over the members, whose values have shape (M, C), shape (S, C)."""
+    community = member_communities(sets)
+    columns = [np.bincount(community, column, len(sets)) for column in values.T]
+    return np.asarray(np.stack(columns, axis=1) / size)
 
 
 def _estimates(mean: NDArray[np.float64], variance: NDArray[np.float64]) -> Estimates:
@@ -203,7 +202,7 @@ def _naive(
     """Mean score of the unlabelled members, with a binomial interval."""
     free = only(sets, labels < 0)
     size = np.maximum(np.diff(free.offsets), 1)[:, None]
-    mean = _sums(member_communities(free), scores[free.members], len(sets)) / size
+    mean = _means(free, scores[free.members], size)
     return _estimates(mean, mean * (1 - mean) / size)
 
 
@@ -212,23 +211,19 @@ def _with_intercepts(
 ) -> Estimates:
     """Mean score with a random intercept per community, one class against the rest."""
     free, labelled = only(sets, labels < 0), only(sets, labels >= 0)
-    of_free, of_labelled = member_communities(free), member_communities(labelled)
     size = np.maximum(np.diff(free.offsets), 1)[:, None]
-    means, variances = [], []
-    for code in range(scores.shape[1]):
-        x = logit(np.clip(scores[:, code], FLOOR, 1 - FLOOR))
-        positive = labels[labelled.members] == code
-        intercept, spread = _intercepts(
-            x[labelled.members], positive, of_labelled, len(sets)
-        )
-        chance = expit(x[free.members] + intercept[of_free])
-        both = np.stack([chance, chance * (1 - chance)], axis=1)
-        sums = _sums(of_free, both, len(sets)) / size
-        means.append(sums[:, 0])
-        variances.append(sums[:, 1] / size[:, 0] + sums[:, 1] ** 2 * spread)
-    mean = np.stack(means, axis=1)
+    x = logit(np.clip(scores, FLOOR, 1 - FLOOR))
+    known = labels[labelled.members]
+    found = [
+        _intercepts(column, known == code, member_communities(labelled), len(sets))
+        for code, column in enumerate(x[labelled.members].T)
+    ]
+    intercept, spread = np.stack(found, axis=-1)
+    chance = expit(x[free.members] + intercept[member_communities(free)])
+    mean = _means(free, chance, size)
+    inner = _means(free, chance * (1 - chance), size)
     total = np.maximum(mean.sum(axis=1, keepdims=True), FLOOR)
-    return _estimates(mean / total, np.stack(variances, axis=1))
+    return _estimates(mean / total, inner / size + inner**2 * spread)
 
 
 def _intercepts(
