@@ -25,9 +25,9 @@ class Case:
     compared: NodeTable
     """The same with posteriors by the models of each node's own fold."""
     reference: Reference
-    held: Held | None = None
+    held: Held | None
     """Scores of labelled nodes by models fitted without any label of their group."""
-    drawn: Drawn = "unknown"
+    drawn: Drawn
     """The declared value of `labels.drawn`."""
 
     @classmethod
@@ -35,8 +35,8 @@ class Case:
         cls,
         truth: NDArray[np.int32],
         shown: Shown,
-        posteriors: NDArray[np.float64],
-        own: NDArray[np.float64],
+        posteriors: NDArray[np.floating],
+        own: NDArray[np.floating],
         classes: tuple[str, ...],
         held: Held | None = None,
     ) -> Case:

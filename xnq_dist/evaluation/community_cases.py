@@ -256,10 +256,9 @@ def kept_case(
     held = None
     if "held" in arrays:
         index = arrays["held_index"]
-        held = Held(index, shown.labels[index], arrays["held"].astype(np.float64))
-    rows, own = (arrays[name].astype(np.float64) for name in ("posteriors", "own"))
-    task = work.task()
-    return Case.of(task.labels, shown, rows, own, task.classes, held)
+        held = Held(index, shown.labels[index], arrays["held"])
+    task, posteriors = work.task(), (arrays["posteriors"], arrays["own"])
+    return Case.of(task.labels, shown, *posteriors, task.classes, held)
 
 
 def sets_of_kinds(
@@ -308,16 +307,14 @@ def _posteriors(
     from xnq_dist.readout.plus.learning import PRIOR_ROWS
 
     scores, _ = plus_posteriors(client, work, shown, seed, groups.astype(np.int32))
-    own, labelled = scores.own.astype(np.float64), shown >= 0
+    own, labelled = scores.own, shown >= 0
     calibration = fit_calibration(
         work.settings.readout.calibration, own[labelled], shown[labelled], PRIOR_ROWS
     )
-    logits = {"posteriors": scores.logits.astype(np.float64), "own": own}
     made: dict[str, NDArray[Any]] = {
-        name: calibration.apply(values).astype(np.float32)
-        for name, values in logits.items()
+        "posteriors": calibration.apply(scores.logits),
+        "own": calibration.apply(own),
     }
     if scores.by_group is not None:
-        index, held = scores.by_group
-        made |= {"held_index": index, "held": held.astype(np.float32)}
+        made["held_index"], made["held"] = scores.by_group
     return made

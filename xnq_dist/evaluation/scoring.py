@@ -79,10 +79,7 @@ def calibrated(
         When a score is NaN.
     """
     at = np.searchsorted(scores.target, rows)
-    held, target = (
-        logits.astype(np.float64)
-        for logits in (scores.held_logits, scores.target_logits[at])
-    )
+    held, target = scores.held_logits, scores.target_logits[at]
     bad = np.isnan(np.concatenate([held, target])).any(axis=1)
     if bad.any():
         raise StageError(
@@ -98,11 +95,8 @@ def calibrated(
     if calibration not in MOVES_PRIOR and not np.isin(train, scores.held).all():
         prior_labels = task.labels[train]
     counts = np.bincount(prior_labels, minlength=len(task.classes))
-    unlabelled, held_out = (
-        np.full(len(rows), -1, np.int32),
-        np.zeros(len(rows), np.bool_),
-    )
-    nodes = NodeTable(fitted.apply(target), unlabelled, held_out, task.classes)
+    labels, labelled = np.full(len(rows), -1, np.int32), np.zeros(len(rows), np.bool_)
+    nodes = NodeTable(fitted.apply(target), labels, labelled, task.classes)
     return nodes, Reference(counts / counts.sum(), fitted.apply(held), truth)
 
 
