@@ -31,7 +31,7 @@ from xnq_dist.evaluation.community_cases import (
 from xnq_dist.evaluation.community_tables import community_tables
 from xnq_dist.evaluation.comparison import COMMUNITY_RESULTS, _publish
 from xnq_dist.evaluation.designs import DESIGNS, LabelPool, draw_labels
-from xnq_dist.evaluation.estimators import TRIVIAL, Estimators
+from xnq_dist.evaluation.estimators import TRIVIAL, estimators_of
 from xnq_dist.evaluation.keep import keep
 from xnq_dist.evaluation.real import score_case
 from xnq_dist.evaluation.regions import (
@@ -137,8 +137,8 @@ def test_samples_have_the_prevalence_drawn(smallest):
 
 def score(case, sets, matrix, block, names):
     settings = small_settings("intervals.resamples=50")
-    estimators = Estimators(case, matrix, (block,), settings, names)
-    return list(score_case(case, {"blocks": sets}, estimators))
+    estimate = estimators_of(case, matrix, (block,), settings, names)
+    return list(score_case(case, {"blocks": sets}, estimate))
 
 
 def block_sets(block):

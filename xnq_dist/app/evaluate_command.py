@@ -107,6 +107,8 @@ def evaluate(
     from xnq_dist.core.config import load_settings
     from xnq_dist.evaluation import comparison
 
+    chosen = load_settings(config, settings or ())
+    asked = quantifiers and _names(quantifiers, "--quantifiers")
     default = "1" if communities is None else "0.6,0.06,0.012"
     shares = _numbers(label_shares or default, "--label-shares", float)
     task: dict[str, Any] = {}
@@ -116,7 +118,7 @@ def evaluate(
         run = partial(
             comparison.run_evaluation,
             methods=_names(methods, "--methods"),
-            draws=100 if draws is None else draws,
+            draws=draws or 100,
         )
     elif methods not in ("xnq", "xnq+") or folds or splits:
         raise SettingsError(
@@ -129,18 +131,13 @@ def evaluate(
             kinds=_names(communities, "--communities"),
             designs=_names(designs, "--designs"),
             label_shares=shares,
-            draws=3 if draws is None else draws,
+            draws=draws or 3,
         )
     with console_progress():
         names = dict.fromkeys(data)
         found = [comparison.find_data(one, splits, positive, **task) for one in names]
         with stage_errors(out, "evaluate"):
-            summary = run(
-                found,
-                out,
-                load_settings(config, settings or ()),
-                quantifiers=quantifiers and _names(quantifiers, "--quantifiers"),
-            )
+            summary = run(found, out, chosen, quantifiers=asked)
     summary["seconds"] = elapsed()
     typer.echo(
         f"{summary['text']}\ndone in {seconds_text(summary['seconds'])}\n"

@@ -32,7 +32,7 @@ from xnq_dist.evaluation.designs import (
     Shown,
     draw_labels,
 )
-from xnq_dist.evaluation.estimators import Estimators
+from xnq_dist.evaluation.estimators import estimators_of
 from xnq_dist.evaluation.keep import arrow_schema
 from xnq_dist.evaluation.methods.embedded import plus_posteriors
 from xnq_dist.evaluation.real import score_case
@@ -167,7 +167,7 @@ def evaluate_communities(
         case = kept_case(client, work, shown, groups[0], seed)
         rivals = _rivals(work, shown.labels, seed)
         settings = work.settings.model_copy(update={"method": "xnq+", "seed": seed})
-        estimators = Estimators(
+        estimate = estimators_of(
             case, adjacency, groups, settings, plan.quantifiers, rivals
         )
         sets = dict(kinds)
@@ -187,7 +187,7 @@ def evaluate_communities(
             "draw": draw,
             "labels": int(np.count_nonzero(shown.labels >= 0)),
         }
-        rows += [of_case | row for row in score_case(case, sets, estimators)]
+        rows += [of_case | row for row in score_case(case, sets, estimate)]
         progress("cases", number + 1, len(cases))
     if not rows:
         raise InputError(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from xnq_dist.evaluation.case import Case
-from xnq_dist.evaluation.estimators import Estimators
+from xnq_dist.evaluation.estimators import Estimate
 from xnq_dist.evaluation.measures import absolute_error, relative_absolute_error
 from xnq_dist.evaluation.regions import DECLARED, class_counts_in
 from xnq_dist.quantify.interface import Communities, Estimates
@@ -40,7 +40,7 @@ SIZES = ((5, 20), (20, 50), (50, 100), (100, 500), (500, 2**62))
 
 
 def score_case(
-    case: Case, kinds: Mapping[str, Communities], estimators: Estimators
+    case: Case, kinds: Mapping[str, Communities], estimate: Estimate
 ) -> Iterator[dict[str, Any]]:
     """Apply every estimator to every kind of communities and yield mean results.
 
@@ -57,7 +57,7 @@ def score_case(
         true = counts / size[:, None]
         found = {
             name: _figures(result, some, true, size)
-            for name, result in estimators.estimates(sets, kind == DECLARED)
+            for name, result in estimate(sets, kind == DECLARED)
         }
         floor, no_bias = true + binomial_floor(counts), np.zeros(len(true))
         found[FLOOR] = _errors(true, floor, size) | {"bias": no_bias}
