@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["absolute_error", "mean_errors", "relative_absolute_error"]
+__all__ = ["absolute_error", "errors_of", "relative_absolute_error"]
 
 Array = NDArray[np.float64]
 
@@ -17,7 +17,7 @@ def absolute_error(true: Array, estimate: Array) -> Array:
 
 
 def relative_absolute_error(
-    true: Array, estimate: Array, sizes: NDArray[np.int64]
+    true: Array, estimate: Array, sizes: NDArray[np.number]
 ) -> Array:
     """RAE, shape (S,): mean over classes of ``|estimate - true| / (true + eps)``.
 
@@ -29,11 +29,11 @@ def relative_absolute_error(
     return error
 
 
-def mean_errors(
-    true: Array, estimate: Array, sizes: NDArray[np.int64]
-) -> dict[str, float]:
-    """Mean AE and RAE over the samples, by name of the metric."""
+def errors_of(
+    true: Array, estimate: Array, sizes: NDArray[np.number]
+) -> dict[str, Array]:
+    """AE and RAE of the samples, by name of the metric."""
     return {
-        "ae": float(absolute_error(true, estimate).mean()),
-        "rae": float(relative_absolute_error(true, estimate, sizes).mean()),
+        "ae": absolute_error(true, estimate),
+        "rae": relative_absolute_error(true, estimate, sizes),
     }

@@ -28,7 +28,7 @@ from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import RunDirectory, fingerprint
 from xnq_dist.core.tasks import tasks_on
 from xnq_dist.evaluation.keep import arrow_schema
-from xnq_dist.evaluation.measures import mean_errors
+from xnq_dist.evaluation.measures import errors_of
 from xnq_dist.evaluation.methods.known_methods import Method
 from xnq_dist.evaluation.protocol import REPEATS, SAMPLE_SIZE, draw_samples
 from xnq_dist.evaluation.scoring import calibrated, estimates, quantifiers_for
@@ -244,9 +244,10 @@ def _figures(
         posteriors = calibrated(task, unit.split, scores, calibration, rows)
         for quantifier in quantifiers:
             found = estimates(*posteriors, samples, quantifier, work.settings)
-            errors = mean_errors(samples.prevalence, found, samples.sizes)
+            errors = errors_of(samples.prevalence, found, samples.sizes)
+            means = {name: float(each.mean()) for name, each in errors.items()}
             true = samples.prevalence[:kept]
-            rule = unit, quantifier, calibration, errors, float(scores.seconds)
+            rule = unit, quantifier, calibration, means, float(scores.seconds)
             figures.append(Figure(*rule, true, found[:kept]))
     return figures
 

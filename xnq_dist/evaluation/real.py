@@ -17,7 +17,7 @@ from scipy.stats import binom
 
 from xnq_dist.evaluation.case import Case
 from xnq_dist.evaluation.estimators import Estimate
-from xnq_dist.evaluation.measures import absolute_error, relative_absolute_error
+from xnq_dist.evaluation.measures import errors_of
 from xnq_dist.evaluation.regions import DECLARED, class_counts_in
 from xnq_dist.quantify.interface import Communities, Estimates
 
@@ -60,7 +60,7 @@ def score_case(
             for name, result in estimate(sets, kind == DECLARED)
         }
         floor, no_bias = true + binomial_floor(counts), np.zeros(len(true))
-        found[FLOOR] = _errors(true, floor, size) | {"bias": no_bias}
+        found[FLOOR] = errors_of(true, floor, size) | {"bias": no_bias}
         for name, figures in found.items():
             for low, high in SIZES:
                 for has_labels in (False, True):
@@ -76,18 +76,6 @@ def score_case(
                         }
 
 
-def _errors(
-    true: NDArray[np.float64],
-    estimate: NDArray[np.float64],
-    size: NDArray[np.float64],
-) -> dict[str, NDArray[np.float64]]:
-    return {
-        "ae": absolute_error(true, estimate),
-        "rae": relative_absolute_error(true, estimate, size.astype(np.int64)),
-        "bias": estimate[:, -1] - true[:, -1],
-    }
-
-
 def _figures(
     result: Estimates,
     scored: NDArray[np.bool_],
@@ -95,7 +83,9 @@ def _figures(
     size: NDArray[np.float64],
 ) -> dict[str, NDArray[np.float64]]:
     """Errors of each scored community; coverage and width if there are intervals."""
-    figures = _errors(true, result.prevalence[scored], size)
+    estimate = result.prevalence[scored]
+    figures = errors_of(true, estimate, size)
+    figures["bias"] = estimate[:, -1] - true[:, -1]
     if result.lower is not None and result.upper is not None:
         lower, upper = result.lower[scored], result.upper[scored]
         covered = (true >= lower - 1e-9) & (true <= upper + 1e-9)
