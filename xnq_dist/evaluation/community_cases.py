@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import offsets_of
 from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.quantifiers import QUANTIFIERS
@@ -55,7 +54,7 @@ from xnq_dist.graph import layout
 from xnq_dist.graph.tables import open_table
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.groups.own_groups import FINE
-from xnq_dist.quantify.communities import community_batches, from_memberships
+from xnq_dist.quantify.communities import from_memberships
 from xnq_dist.quantify.default.estimator_fit import Held
 from xnq_dist.quantify.interface import Communities
 from xnq_dist.readout.calibration import fit_calibration
@@ -285,11 +284,12 @@ def _given(work: EvaluationWork, path: str) -> dict[str, Communities]:
     with scratch_folder(work.settings.scratch) as scratch:
         communities = from_memberships(table, ids, work.settings, scratch)
         names = [str(name) for name in communities.names.to_pylist()]
-        parts = [batch for _, batch in community_batches(communities.sorter.chunks())]
-    sizes = np.concatenate([np.diff(part.offsets) for part in parts])
-    offsets = offsets_of(sizes)
-    members = np.concatenate([part.members for part in parts])
-    return by_kind(names, Communities(offsets, members))
+        sets = [
+            members
+            for chunk in communities.sorter.chunks()
+            for members in np.split(chunk.minor, chunk.indptr[1:-1])
+        ]
+    return by_kind(names, sets)
 
 
 def _posteriors(

@@ -219,26 +219,27 @@ def draw_attributes(features: NDArray[np.floating], seed: int) -> Communities:
     return joined(sets)
 
 
-def by_kind(names: Sequence[str], sets: Communities) -> dict[str, Communities]:
-    """Divide given communities into kinds by the first word of their names.
+def by_kind(
+    names: Sequence[str], sets: list[NDArray[np.int64]]
+) -> dict[str, Communities]:
+    """Divide communities with these members into kinds by their names' first word.
 
     Kinds are named ``given dorm``, ...; there is one kind ``given`` unless all names
     begin with one of a few words, followed by a space.
 
     Examples
     --------
-    >>> sets = joined([np.array([0]), np.array([1]), np.array([2])])
+    >>> sets = [np.array([0]), np.array([1]), np.array([2])]
     >>> list(by_kind(["dorm 1", "year 2005", "dorm 2"], sets))
     ['given dorm', 'given year']
     """
     kinds: dict[str, list[NDArray[np.int64]]] = defaultdict(list)
-    parts = np.split(sets.members, sets.offsets[1:-1])
-    for name, members in zip(names, parts, strict=True):
+    for name, members in zip(names, sets, strict=True):
         word, _, rest = name.partition(" ")
         kinds[word if rest else ""].append(members)
     several = 1 < len(kinds) <= MAX_KINDS and 2 * len(kinds) <= len(names) + 1
     if not several or "" in kinds:
-        return {"given": sets}
+        return {"given": joined(sets)}
     return {f"given {kind}": joined(members) for kind, members in kinds.items()}
 
 
