@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -122,14 +122,12 @@ def evaluate_method(
     results, estimated = [], []
     for role, figures in ("validation", validation), ("test", test):
         for one in figures:
-            split = task.splits[one.unit.split]
-            row = of_method | {
+            row = of_method | vars(task.splits[one.unit.split])
+            row |= {
                 "embedder": method.embedder,
                 "quantifier": one.quantifier,
                 "calibration": one.calibration,
-                "fold": split.fold,
                 "draw": one.unit.draw,
-                "label_share": split.label_share,
                 "split": role,
                 "selected": role == "test" or one in chosen,
                 "seconds": one.seconds,
@@ -158,11 +156,10 @@ def _estimate_rows(
     """True and estimated prevalence of every sample, schema ``estimates``."""
     samples, n_classes = figure.true.shape
     count = samples * n_classes
+    same = ("dataset", "method", "quantifier", "fold", "label_share")
     columns = {
-        **{n: [row[n]] * count for n in ("dataset", "method", "quantifier")},
-        "fold": np.full(count, row["fold"], np.int32),
-        "label_share": np.full(count, row["label_share"]),
-        "sample": np.repeat(np.arange(samples, dtype=np.int32), n_classes),
+        **{name: [row[name]] * count for name in same},
+        "sample": np.repeat(np.arange(samples), n_classes),
         "class": list(classes) * samples,
         "true": figure.true.ravel(),
         "estimate": figure.estimate.ravel(),
@@ -199,17 +196,12 @@ def _score(
     missing = [one for one in units if not folder.exists(f"{one.key}.npy")]
     done = 0
     try:
-        for draw, configuration in enumerate(configurations):
-            of_draw = [one for one in missing if one.draw == draw]
-            if not of_draw:
-                continue
+        for draw, some in groupby(missing, lambda one: one.draw):
+            of_draw = list(some)
             splits = [one.split for one in of_draw]
-            made = method.score(client, work, configuration, splits)
+            made = method.score(client, work, configurations[draw], splits)
             for one, scores in zip(of_draw, made, strict=True):
-                arrays = {n: np.asarray(value) for n, value in vars(scores).items()}
-                for n in ("held_logits", "target_logits"):
-                    arrays[n] = arrays[n].astype(np.float32)
-                keep_arrays(folder, one.key, arrays.copy)
+                keep_arrays(folder, one.key, vars(scores).copy)
                 done += 1
                 progress(f"{method.name}: scores", done, len(missing))
     finally:

@@ -51,8 +51,11 @@ class Scores:
         logits: NDArray[np.floating],
         seconds: float,
     ) -> Scores:
-        """Scores from logits of all nodes, shape (N, C)."""
-        target = task.rows(split, "validation", "test")
+        """Scores in single precision from logits of all nodes, shape (N, C)."""
+        target, logits = (
+            task.rows(split, "validation", "test"),
+            logits.astype(np.float32),
+        )
         return cls(held, logits[held], target, logits[target], seconds)
 
 
@@ -100,7 +103,7 @@ def adjacency_of(run: str, graph: str) -> csr_array[Any]:
 
 def read_arrays(folder: Folder, name: str) -> Arrays:
     """Arrays of a file in the folder."""
-    return dict(npy.read_arrays(io.BytesIO(folder.read_bytes(f"{name}.npy"))))
+    return npy.read_arrays(io.BytesIO(folder.read_bytes(f"{name}.npy")))
 
 
 def keep_arrays(folder: Folder, name: str, make: Callable[[], Arrays]) -> Arrays:
