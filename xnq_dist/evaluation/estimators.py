@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from xnq_dist.core.quantifiers import QUANTIFIERS
 from xnq_dist.core.settings import Settings
 from xnq_dist.evaluation.case import Case
-from xnq_dist.evaluation.regions import class_counts_in
 from xnq_dist.evaluation.rivals import rival_estimates
 from xnq_dist.quantify.bootstrap import Bootstrap
 from xnq_dist.quantify.classic.neighbour_counts import neighbour_sums
@@ -110,7 +109,7 @@ def estimators_of(
                 result = bootstrap.with_ends(sets, nodes, reference, result)
             yield quantifier.name, result
         done = np.ones(len(sets), np.bool_)
-        labelled = class_counts_in(sets, labels, len(prior))
+        labelled = sets.class_counts(labels, len(prior))
         share = (labelled + prior) / (labelled.sum(axis=1, keepdims=True) + 1)
         yield "prior", Estimates(np.tile(prior, (len(sets), 1)), done)
         yield "lab", Estimates(share, done)

@@ -18,7 +18,7 @@ from scipy.stats import binom
 from xnq_dist.evaluation.case import Case
 from xnq_dist.evaluation.estimators import Estimate
 from xnq_dist.evaluation.measures import errors_of
-from xnq_dist.evaluation.regions import DECLARED, class_counts_in
+from xnq_dist.evaluation.regions import DECLARED
 from xnq_dist.quantify.interface import Communities, Estimates
 
 __all__ = [
@@ -100,8 +100,8 @@ def true_counts(
     """Unlabelled members by class, shape (S, C), and labelled members, shape (S,)."""
     n_classes = len(case.nodes.classes)
     free = np.where(case.nodes.labels < 0, case.truth, -1)
-    counts = class_counts_in(sets, free, n_classes).astype(np.float64)
-    return counts, class_counts_in(sets, case.nodes.labels, n_classes).sum(axis=1)
+    counts = sets.class_counts(free, n_classes).astype(np.float64)
+    return counts, sets.class_counts(case.nodes.labels, n_classes).sum(axis=1)
 
 
 def binomial_floor(counts: NDArray[np.float64]) -> NDArray[np.float64]:

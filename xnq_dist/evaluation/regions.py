@@ -28,13 +28,11 @@ __all__ = [
     "REGIONS",
     "SAMPLES",
     "by_kind",
-    "class_counts_in",
     "communities_of",
     "draw_attributes",
     "draw_regions",
     "draw_samples_by_class",
     "joined",
-    "member_communities",
     "only",
 ]
 
@@ -77,10 +75,8 @@ PREVALENCES = 21
 
 def joined(sets: list[NDArray[np.int64]]) -> Communities:
     """Make communities from arrays of their members."""
-    sizes = np.array([len(members) for members in sets], np.int64)
-    offsets = offsets_of(sizes)
-    flat = np.concatenate([np.empty(0, np.int64), *sets])
-    return Communities(offsets, flat)
+    offsets = offsets_of([len(members) for members in sets])
+    return Communities(offsets, np.concatenate([np.empty(0, np.int64), *sets]))
 
 
 def communities_of(assignment: NDArray[np.int64]) -> Communities:
@@ -91,31 +87,14 @@ def communities_of(assignment: NDArray[np.int64]) -> Communities:
     >>> communities_of(np.array([1, 0, 1])).members.tolist()
     [1, 0, 2]
     """
-    sizes = np.bincount(assignment)
-    offsets = offsets_of(sizes)
+    offsets = offsets_of(np.bincount(assignment))
     return Communities(offsets, np.argsort(assignment, kind="stable"))
-
-
-def member_communities(sets: Communities) -> NDArray[np.int64]:
-    """Community of every entry of the members."""
-    return np.repeat(np.arange(len(sets)), np.diff(sets.offsets))
-
-
-def class_counts_in(
-    sets: Communities, codes: NDArray[np.integer], n_classes: int
-) -> NDArray[np.int64]:
-    """Count members by class, without those with a code below 0, shape (S, C)."""
-    code = codes[sets.members]
-    cells = (member_communities(sets) * n_classes + code)[code >= 0]
-    counts = np.bincount(cells, minlength=len(sets) * n_classes)
-    return counts.reshape(len(sets), n_classes).astype(np.int64)
 
 
 def only(sets: Communities, kept: NDArray[np.bool_]) -> Communities:
     """Restrict communities to the nodes where `kept`, shape (N,), is true."""
     inside = kept[sets.members]
-    before = np.concatenate([[0], np.cumsum(inside)])
-    return Communities(before[sets.offsets].astype(np.int64), sets.members[inside])
+    return Communities(offsets_of(inside)[sets.offsets], sets.members[inside])
 
 
 def draw_regions(

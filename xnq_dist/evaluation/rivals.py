@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, log_expit, logit
 
 from xnq_dist.core.random_bits import Purpose, stream
-from xnq_dist.evaluation.regions import member_communities, only
+from xnq_dist.evaluation.regions import only
 from xnq_dist.quantify.interface import Communities, Estimates
 from xnq_dist.readout.calibration import fit_calibration
 
@@ -185,7 +185,7 @@ def _means(
     sets: Communities, values: NDArray[np.float64], size: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """Means over the members, whose values have shape (M, C), shape (S, C)."""
-    community = member_communities(sets)
+    community = sets.of_members
     columns = [np.bincount(community, column, len(sets)) for column in values.T]
     return np.asarray(np.stack(columns, axis=1) / size)
 
@@ -215,11 +215,11 @@ def _with_intercepts(
     x = logit(np.clip(scores, FLOOR, 1 - FLOOR))
     known = labels[labelled.members]
     found = [
-        _intercepts(column, known == code, member_communities(labelled), len(sets))
+        _intercepts(column, known == code, labelled.of_members, len(sets))
         for code, column in enumerate(x[labelled.members].T)
     ]
     intercept, spread = np.stack(found, axis=-1)
-    chance = expit(x[free.members] + intercept[member_communities(free)])
+    chance = expit(x[free.members] + intercept[free.of_members])
     mean = _means(free, chance, size)
     inner = _means(free, chance * (1 - chance), size)
     total = np.maximum(mean.sum(axis=1, keepdims=True), FLOOR)

@@ -156,7 +156,7 @@ class Bootstrap:
         estimate = np.where(np.isnan(prevalence), prior, prevalence)
         shrunk = (sizes * estimate + PSEUDO * prior) / (sizes + PSEUDO)
         rows = nodes.posteriors[block.members].astype(np.float64)
-        community = np.repeat(np.arange(len(block)), np.diff(block.offsets))
+        community = block.of_members
         moved = shifted = rows
         if shifts:
             by = guarded_prior(prior)

@@ -105,6 +105,19 @@ class Communities:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
+    @property
+    def of_members(self) -> Ints:
+        """Community of every entry of the members, shape (M,)."""
+        return np.repeat(np.arange(len(self)), np.diff(self.offsets))
+
+    def class_counts(self, codes: Ints32, n_classes: int) -> Ints:
+        """Count members by class, without those with a code below 0, shape (S, C)."""
+        code = codes[self.members]
+        known = code >= 0
+        cells = self.of_members[known] * n_classes + code[known]
+        counts = np.bincount(cells, minlength=len(self) * n_classes)
+        return counts.reshape(len(self), n_classes)
+
     def parts(
         self, memberships: int, communities: int = 1 << 17
     ) -> Iterator[tuple[int, Communities]]:
@@ -252,14 +265,8 @@ def combine(
     ends of an interval are computed the same way, so the interval of a community
     without unlabelled members has width 0.
     """
-    n_classes = nodes.posteriors.shape[1]
     sizes = np.diff(batch.offsets)
-    community = np.repeat(np.arange(len(batch)), sizes)
-    codes = nodes.labels[batch.members]
-    known = codes >= 0
-    cells = community[known] * n_classes + codes[known]
-    flat = np.bincount(cells, minlength=len(batch) * n_classes)
-    counts = flat.reshape(len(batch), n_classes)
+    counts = batch.class_counts(nodes.labels, nodes.posteriors.shape[1])
     n_labelled = counts.sum(axis=1)
     n_estimated = sizes - n_labelled
     usable = n_estimated > 0

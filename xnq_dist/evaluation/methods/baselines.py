@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from xnq_dist.core.random_bits import Purpose, stream
-from xnq_dist.evaluation.regions import class_counts_in, member_communities
 from xnq_dist.quantify.interface import Communities
 
 __all__ = [
@@ -174,7 +173,7 @@ def cdq(
     -------
     Class codes of all nodes, shape (N,).
     """
-    inside = class_counts_in(communities, labels, n_classes)
+    inside = communities.class_counts(labels, n_classes)
     labelled = inside.sum(axis=1)
     score = density
     if score is None:
@@ -185,7 +184,7 @@ def cdq(
     place[trust] = np.arange(len(score))
     place[labelled == 0] = -1
     best = np.full(len(labels), -1, np.int64)
-    np.maximum.at(best, communities.members, place[member_communities(communities)])
+    np.maximum.at(best, communities.members, place[communities.of_members])
     votes, covered = best.copy(), best >= 0
     votes[covered] = majority(inside, labels, n_classes)[trust[best[covered]]]
     return draw_from_prior(votes, labels, n_classes, seed)

@@ -103,7 +103,7 @@ class DrawnByClass(Quantifier):
         """
         free = nodes.unlabelled[batch.members]
         members = batch.members[free]
-        community = np.repeat(np.arange(len(batch)), np.diff(batch.offsets))[free]
+        community = batch.of_members[free]
 
         def sums(values: Floats) -> Floats:
             totals = np.bincount(community, values, minlength=len(batch))
