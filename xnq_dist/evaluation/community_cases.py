@@ -152,7 +152,7 @@ def evaluate_communities(
         leiden(adjacency, resolution, work.settings.seed, quick=True)
         for resolution in (GROUP_RESOLUTION, FINE)
     )
-    pool = LabelPool(task.labels, len(task.classes), groups[0], adjacency)
+    pool = LabelPool(task.labels, task.n_classes, groups[0], adjacency)
     kinds = {
         name: only(sets, pool.known)
         for name, sets in sets_of_kinds(work, plan, adjacency)
@@ -175,7 +175,7 @@ def evaluate_communities(
             for kind, drawn in zip(SAMPLES, among, strict=True):
                 if kind in plan.kinds:
                     sets[kind] = draw_samples_by_class(
-                        task.labels, len(task.classes), *drawn, seed
+                        task.labels, task.n_classes, *drawn, seed
                     )
         of_case = {
             "dataset": task.dataset,
@@ -223,7 +223,7 @@ def _rivals(
 
     def make() -> dict[str, NDArray[Any]]:
         features = NodeRows(work).matrix()
-        fixed = features, labels, len(work.task().classes), seed
+        fixed = features, labels, work.task().n_classes, seed
         with_neighbours = rival_scores(*fixed, work.adjacency())
         return {"boosting": with_neighbours, "features": rival_scores(*fixed)}
 

@@ -99,7 +99,7 @@ def evaluate_method(
         When workers are lost or scores are not numbers.
     """
     task, name = work.task(), method.name
-    names = quantifiers_for(quantifiers, len(task.classes), method.crisp)
+    names = quantifiers_for(quantifiers, task.n_classes, method.crisp)
     if not names:
         raise StageError(
             f"method {name!r} gives votes only, which need the quantifier cc or acc: "
@@ -223,7 +223,7 @@ def _figures(
     rows = task.rows(unit.split, role)
     samples = draw_samples(
         task.labels[rows],
-        len(task.classes),
+        task.n_classes,
         role,
         task.splits[unit.split].fold,
         work.settings.seed,

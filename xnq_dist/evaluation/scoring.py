@@ -94,7 +94,7 @@ def calibrated(
     # training rows; cross-fitted scores use all held-out rows for training.
     if calibration not in MOVES_PRIOR and not np.isin(train, scores.held).all():
         prior_labels = task.labels[train]
-    counts = np.bincount(prior_labels, minlength=len(task.classes))
+    counts = np.bincount(prior_labels, minlength=task.n_classes)
     labels, labelled = np.full(len(rows), -1, np.int32), np.zeros(len(rows), np.bool_)
     nodes = NodeTable(fitted.apply(target), labels, labelled, task.classes)
     return nodes, Reference(counts / counts.sum(), fitted.apply(held), truth)

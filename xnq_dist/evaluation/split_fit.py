@@ -77,7 +77,7 @@ def fit_split(rows: NodeRows, C: float, seconds: float, split: int) -> Scores:
     """
     began, work = time.perf_counter(), rows.work
     task, memory = work.task(), work.settings.readout.memory_bytes
-    train, n_classes = task.rows(split, "train"), len(task.classes)
+    train, n_classes = task.rows(split, "train"), task.n_classes
     _, first = next(rows.parts())
     # Pieces of 4 bytes a value, and the array that they are joined to.
     need = 8 * len(train) * first.shape[1]

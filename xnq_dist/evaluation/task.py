@@ -47,6 +47,11 @@ class Task:
     roles: NDArray[np.int8]
     """Code of every node's role in every split, -1 for none, shape (splits, N)."""
 
+    @property
+    def n_classes(self) -> int:
+        """Number of classes, C."""
+        return len(self.classes)
+
     def rows(self, split: int, *roles: str) -> NDArray[np.int64]:
         """Canonical indexes of the nodes that have one of these roles, ascending."""
         codes = [ROLES.index(role) for role in roles]

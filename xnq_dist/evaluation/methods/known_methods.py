@@ -98,15 +98,15 @@ def _wvrn(
 ) -> NDArray[np.floating]:
     task = work.task()
     known = task.known(split, "train")
-    shares = wvrn(work.adjacency(), known, len(task.classes), rounds, hard)
+    shares = wvrn(work.adjacency(), known, task.n_classes, rounds, hard)
     return np.log(np.maximum(shares, FLOOR))
 
 
 def _enq(work: EvaluationWork, split: int, hops: int) -> NDArray[np.floating]:
     task = work.task()
-    rule = len(task.classes), hops, work.settings.seed
+    rule = task.n_classes, hops, work.settings.seed
     votes = enq(work.adjacency(), task.known(split, "train"), *rule)
-    return np.eye(len(task.classes))[votes]
+    return np.eye(task.n_classes)[votes]
 
 
 def _cdq(
@@ -121,7 +121,7 @@ def _cdq(
         settings.seed,
     )
     used = density if strategy == "density" else None
-    known, n_classes = task.known(split, "train"), len(task.classes)
+    known, n_classes = task.known(split, "train"), task.n_classes
     return np.eye(n_classes)[cdq(sets, known, n_classes, settings.seed, used)]
 
 
@@ -145,7 +145,7 @@ def _rival(
     task, edges = work.task(), work.adjacency() if with_neighbours else None
     known = task.known(split, "train", "calibration")
     features = NodeRows(work).matrix()
-    return rival_scores(features, known, len(task.classes), work.settings.seed, edges)
+    return rival_scores(features, known, task.n_classes, work.settings.seed, edges)
 
 
 def _gnn(
@@ -162,7 +162,7 @@ def _gnn(
         features,
         task.known(split, "train"),
         task.known(split, "validation"),
-        len(task.classes),
+        task.n_classes,
         work.settings.seed,
     )
 
