@@ -20,6 +20,7 @@ from scipy.sparse.csgraph import breadth_first_order
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
+from xnq_dist.core.arrays import offsets_of
 from xnq_dist.core.random_bits import Purpose, stream
 
 __all__ = ["DESIGNS", "GROUP_RESOLUTION", "Drawn", "LabelPool", "Shown", "draw_labels"]
@@ -121,10 +122,8 @@ def _half(pool: LabelPool, random: np.random.Generator) -> Mask:
     """Nodes of random communities that together have half of all nodes or more."""
     sizes = np.bincount(pool.group)
     order = random.permutation(len(sizes))
-    before = np.concatenate([[0], np.cumsum(sizes[order])[:-1]])
-    chosen = np.zeros(len(sizes), np.bool_)
-    chosen[order[before < len(pool.group) / 2]] = True
-    return np.asarray(chosen[pool.group])
+    before = offsets_of(sizes[order])[:-1]
+    return np.isin(pool.group, order[before < len(pool.group) / 2])
 
 
 def _balanced(pool: LabelPool, random: np.random.Generator) -> NDArray[np.float64]:

@@ -92,15 +92,13 @@ def draw_samples(
     else:
         prevalence = kraemer(repeats, n_classes, random)
     counts = _integer_counts(prevalence, size)
-    members = np.empty((len(counts), size), np.int64)
-    for sample, row in enumerate(counts):
-        at = 0
-        for pool, count in zip(pools, row.tolist(), strict=True):
-            chosen = random.integers(0, len(pool), count)
-            members[sample, at : at + count] = pool[chosen]
-            at += count
+    members = [
+        pool[random.integers(0, len(pool), count)]
+        for row in counts.tolist()
+        for pool, count in zip(pools, row, strict=True)
+    ]
     offsets = np.arange(len(counts) + 1, dtype=np.int64) * size
-    return Samples(Communities(offsets, members.ravel()), counts / size)
+    return Samples(Communities(offsets, np.concatenate(members)), counts / size)
 
 
 def _integer_counts(prevalence: NDArray[np.float64], size: int) -> NDArray[np.int64]:

@@ -14,7 +14,6 @@ PAPER_SEED = 42
 
 ROLES = ("train", "calibration", "validation", "test")
 """Roles of nodes in a fold; the code of a role is its index, -1 is no role."""
-TRAIN, CALIBRATION, VALIDATION, TEST = range(4)
 FOLDS = 5
 
 
@@ -76,8 +75,6 @@ def make_folds(labels: NDArray[np.int32]) -> NDArray[np.int8]:
         train, fitted = train_test_split(
             rest, test_size=calibration, random_state=PAPER_SEED, stratify=known[rest]
         )
-        roles[fold, rows[train]] = TRAIN
-        roles[fold, rows[fitted]] = CALIBRATION
-        roles[fold, rows[held]] = VALIDATION
-        roles[fold, rows[test]] = TEST
+        for code, chosen in enumerate((train, fitted, held, test)):
+            roles[fold, rows[chosen]] = code
     return roles
