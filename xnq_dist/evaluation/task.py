@@ -120,7 +120,7 @@ def load_task(run: RunDirectory, source: TaskSource, seed: int) -> Task:
         for code, role in enumerate(ROLES):
             counts = np.bincount(labels[roles[fold] == code], minlength=len(classes))
             if not counts.all():
-                missing = classes[int(np.flatnonzero(counts == 0)[0])]
+                missing = classes[int(counts.argmin())]
                 raise InputError(
                     f"{source.dataset}: fold {fold} has no {role} node of class "
                     f"{missing!r}: use folds that have every class in every role"
@@ -186,8 +186,6 @@ def _keep_share(
     Each class keeps its share, rounded up, and at least two training labels and one
     calibration label. The labels of a smaller share are a subset of a larger share's.
     """
-    if share == 1.0:
-        return roles
     kept = roles.copy()
     for code, minimum in ((0, 2), (1, 1)):
         for label in range(int(labels.max()) + 1):

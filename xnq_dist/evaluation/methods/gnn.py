@@ -14,7 +14,6 @@ normalisation, GAT with one head, GIN with a two-layer perceptron.
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import warnings
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.backend import missing
 from xnq_dist.core.errors import SettingsError, StageError
 
 if TYPE_CHECKING:
@@ -62,12 +62,12 @@ def require_gnn() -> None:
     SettingsError
         When one of them is not installed.
     """
-    for module in ("torch", "torch_geometric"):
-        if importlib.util.find_spec(module) is None:
-            raise SettingsError(
-                f"gcn, gat and gin need {module}, which is not installed: "
-                "pip install 'xnq-dist[gnn]'"
-            )
+    without = missing("torch", "torch_geometric")
+    if without:
+        raise SettingsError(
+            f"gcn, gat and gin need {without[0]}, which is not installed: "
+            "pip install 'xnq-dist[gnn]'"
+        )
 
 
 def gnn_logits(
