@@ -239,24 +239,39 @@ def kept_case(
 ) -> Case:
     """The case of one draw; a folder keeps its posteriors in single precision.
 
+    They are calibrated posteriors of xnq+ from the shown labels, out of fold for these.
+    If there are enough groups, there are also those of the labelled nodes by models
+    fitted without any label of their group.
+
     Parameters
     ----------
     groups
-        Leiden community of every node, shape (N,): held-out scores are by models fitted
-        without any label of the group.
+        Leiden community of every node, shape (N,).
     """
-    arrays = _kept(
-        "posteriors",
-        work,
-        shown.labels,
-        seed,
-        lambda: _posteriors(client, work, shown.labels, groups, seed),
-    )
-    held = None
+    from xnq_dist.readout.plus.learning import PRIOR_ROWS
+
+    labels, task, held = shown.labels, work.task(), None
+
+    def make() -> dict[str, NDArray[Any]]:
+        each = groups.astype(np.int32)
+        scores, _ = plus_posteriors(client, work, labels, seed, each)
+        known, kind = labels >= 0, work.settings.readout.calibration
+        calibration = fit_calibration(
+            kind, scores.own[known], labels[known], PRIOR_ROWS
+        )
+        made: dict[str, NDArray[Any]] = {
+            "posteriors": calibration.apply(scores.logits),
+            "own": calibration.apply(scores.own),
+        }
+        if scores.by_group is not None:
+            made["held_index"], made["held"] = scores.by_group
+        return made
+
+    arrays = _kept("posteriors", work, labels, seed, make)
     if "held" in arrays:
         index = arrays["held_index"]
-        held = Held(index, shown.labels[index], arrays["held"])
-    task, posteriors = work.task(), (arrays["posteriors"], arrays["own"])
+        held = Held(index, labels[index], arrays["held"])
+    posteriors = arrays["posteriors"], arrays["own"]
     return Case.of(task.labels, shown, *posteriors, task.classes, held)
 
 
@@ -290,31 +305,3 @@ def _given(work: EvaluationWork, path: str) -> dict[str, Communities]:
             for members in np.split(chunk.minor, chunk.indptr[1:-1])
         ]
     return by_kind(names, sets)
-
-
-def _posteriors(
-    client: Client,
-    work: EvaluationWork,
-    shown: NDArray[np.int32],
-    groups: NDArray[np.int64],
-    seed: int,
-) -> dict[str, NDArray[Any]]:
-    """Calibrated posteriors of xnq+ from the shown labels; out of fold for these.
-
-    If there are enough groups, ``held`` has the scores of the labelled nodes
-    ``held_index`` by models fitted without any label of their group.
-    """
-    from xnq_dist.readout.plus.learning import PRIOR_ROWS
-
-    scores, _ = plus_posteriors(client, work, shown, seed, groups.astype(np.int32))
-    own, labelled = scores.own, shown >= 0
-    calibration = fit_calibration(
-        work.settings.readout.calibration, own[labelled], shown[labelled], PRIOR_ROWS
-    )
-    made: dict[str, NDArray[Any]] = {
-        "posteriors": calibration.apply(scores.logits),
-        "own": calibration.apply(own),
-    }
-    if scores.by_group is not None:
-        made["held_index"], made["held"] = scores.by_group
-    return made

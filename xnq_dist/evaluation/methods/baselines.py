@@ -50,9 +50,9 @@ def _one_hot(labels: Labels, n_classes: int) -> NDArray[np.float32]:
 
 def links(adjacency: Matrix) -> Matrix:
     """A copy of the adjacency with 1 for every distinct edge, whatever its weight."""
-    ones = np.ones(adjacency.nnz, np.float32)
-    places = adjacency.indices, adjacency.indptr
-    return csr_array((ones, *places), adjacency.shape, copy=True)
+    found = adjacency.copy()
+    found.data = np.ones(found.nnz, np.float32)
+    return found
 
 
 def majority(
@@ -178,16 +178,13 @@ def cdq(
     score = density
     if score is None:
         score = inside.max(axis=1, initial=0) / np.maximum(labelled, 1)
-    # Rank communities; each node uses its community of the highest rank.
+    # Rank communities, those without labels lowest; each node uses its community of the
+    # highest rank, or -1.
     trust = np.lexsort((-np.arange(len(score)), score, labelled > 0))
-    place = np.empty(len(score), np.int64)
-    place[trust] = np.arange(len(score))
-    place[labelled == 0] = -1
-    best = np.full(len(labels), -1, np.int64)
+    place, best = np.argsort(trust), np.full(len(labels), -1)
     np.maximum.at(best, communities.members, place[communities.of_members])
-    votes, covered = best.copy(), best >= 0
-    votes[covered] = majority(inside, labels, n_classes)[trust[best[covered]]]
-    return draw_from_prior(votes, labels, n_classes, seed)
+    votes = np.append(majority(inside, labels, n_classes)[trust], -1)
+    return draw_from_prior(votes[best], labels, n_classes, seed)
 
 
 def densities(communities: Communities, adjacency: Matrix) -> NDArray[np.float64]:

@@ -73,8 +73,7 @@ def demon(adjacency: csr_array[Any], seed: int) -> interface.Communities:
         if len(near) < MIN_SIZE:
             continue
         labels = _propagated(ranked[near][:, near])
-        names, first = np.unique(labels, return_index=True)
-        for name in names[np.argsort(first)]:
+        for name in dict.fromkeys(labels.tolist()):
             community = {int(ego), *near[labels == name].tolist()}
             if len(community) > MIN_SIZE:
                 _merge(community, pool, of_node)
