@@ -102,8 +102,8 @@ def _due(run: RunDirectory) -> Check:
     """Check what the next run makes, from the settings and tables of the last one."""
     try:
         record = RunRecord.read(run) or RunRecord()
-        settings, tables = recorded_settings(record.settings), dict[str, Any]()
-        tables |= record.sources
+        settings = recorded_settings(record.settings)
+        tables: dict[str, Any] = dict(record.sources)
         made = due_stages(run, Sources(**tables), settings) if tables else ()
     except XnqError as error:
         return Check("due", "fault", str(error))

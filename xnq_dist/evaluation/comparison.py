@@ -60,7 +60,12 @@ def find_data(
         When there is no such graph.
     """
     from xnq_dist.evaluation.datasets.families import family_of
-    from xnq_dist.evaluation.datasets.known_graphs import TASKS, VARIABLE, download
+    from xnq_dist.evaluation.datasets.known_graphs import (
+        TABLES,
+        TASKS,
+        VARIABLE,
+        download,
+    )
 
     folder, root = Path(data).expanduser(), os.environ.get(VARIABLE)
     name, usual_splits = folder.absolute().name, "splits.parquet"
@@ -76,7 +81,7 @@ def find_data(
     elif root and not folder.exists():
         # A graph in the data folder that is not in the paper.
         folder = Path(root).expanduser() / data
-    for table in ("nodes.parquet", "edges.parquet"):
+    for table in TABLES:
         if not (folder / table).exists():
             raise InputError(
                 f"--data {data}: {folder / table} does not exist: name a folder with "
@@ -86,7 +91,7 @@ def find_data(
     # Splits are a file in the folder, or a path.
     inside = folder / (splits or usual_splits)
     chosen = str(inside) if inside.exists() else splits
-    tables = Sources(str(folder / "nodes.parquet"), str(folder / "edges.parquet"))
+    tables = Sources(*(str(folder / table) for table in TABLES))
     task = TaskSource(name, chosen, positive, **options)
     given = folder / "memberships.parquet"
     memberships = str(given) if given.exists() else None

@@ -169,6 +169,8 @@ def rival_estimates(
 ) -> Iterator[tuple[str, Estimates]]:
     """Yield every rival's name and estimates for the unlabelled members.
 
+    An estimate is the mean score, with a binomial interval.
+
     Parameters
     ----------
     scores
@@ -176,54 +178,36 @@ def rival_estimates(
     labels
         Class codes, -1 if unknown, shape (N,).
     """
+    free, labelled = only(sets, labels < 0), only(sets, labels >= 0)
+    size = np.maximum(np.diff(free.offsets), 1)[:, None]
+
+    def means(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Means over the unlabelled members, whose values have shape (M, C)."""
+        community = free.of_members
+        sums = [np.bincount(community, column, len(free)) for column in values.T]
+        return np.asarray(np.stack(sums, axis=1) / size)
+
     for name, logs in scores.items():
-        yield name, _naive(sets, np.exp(logs), labels)
-    yield RIVALS[2], _with_intercepts(sets, np.exp(scores[RIVALS[1]]), labels)
-
-
-def _means(
-    sets: Communities, values: NDArray[np.float64], size: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """Means over the members, whose values have shape (M, C), shape (S, C)."""
-    community = sets.of_members
-    columns = [np.bincount(community, column, len(sets)) for column in values.T]
-    return np.asarray(np.stack(columns, axis=1) / size)
+        mean = means(np.exp(logs)[free.members])
+        yield name, _estimates(mean, mean * (1 - mean) / size)
+    # A random intercept per community, one class against the rest.
+    x = logit(np.clip(np.exp(scores[RIVALS[1]]), FLOOR, 1 - FLOOR))
+    known, community = labels[labelled.members], labelled.of_members
+    found = [
+        _intercepts(column, known == code, community, len(sets))
+        for code, column in enumerate(x[labelled.members].T)
+    ]
+    intercept, spread = np.stack(found, axis=-1)
+    chance = expit(x[free.members] + intercept[free.of_members])
+    mean, inner = means(chance), means(chance * (1 - chance))
+    total = np.maximum(mean.sum(axis=1, keepdims=True), FLOOR)
+    yield RIVALS[2], _estimates(mean / total, inner / size + inner**2 * spread)
 
 
 def _estimates(mean: NDArray[np.float64], variance: NDArray[np.float64]) -> Estimates:
     half = Z * np.sqrt(variance)
     done = np.ones(len(mean), np.bool_)
     return Estimates(mean, done, mean - half, mean + half)
-
-
-def _naive(
-    sets: Communities, scores: NDArray[np.float64], labels: NDArray[np.int32]
-) -> Estimates:
-    """Mean score of the unlabelled members, with a binomial interval."""
-    free = only(sets, labels < 0)
-    size = np.maximum(np.diff(free.offsets), 1)[:, None]
-    mean = _means(free, scores[free.members], size)
-    return _estimates(mean, mean * (1 - mean) / size)
-
-
-def _with_intercepts(
-    sets: Communities, scores: NDArray[np.float64], labels: NDArray[np.int32]
-) -> Estimates:
-    """Mean score with a random intercept per community, one class against the rest."""
-    free, labelled = only(sets, labels < 0), only(sets, labels >= 0)
-    size = np.maximum(np.diff(free.offsets), 1)[:, None]
-    x = logit(np.clip(scores, FLOOR, 1 - FLOOR))
-    known = labels[labelled.members]
-    found = [
-        _intercepts(column, known == code, labelled.of_members, len(sets))
-        for code, column in enumerate(x[labelled.members].T)
-    ]
-    intercept, spread = np.stack(found, axis=-1)
-    chance = expit(x[free.members] + intercept[free.of_members])
-    mean = _means(free, chance, size)
-    inner = _means(free, chance * (1 - chance), size)
-    total = np.maximum(mean.sum(axis=1, keepdims=True), FLOOR)
-    return _estimates(mean / total, inner / size + inner**2 * spread)
 
 
 def _intercepts(
