@@ -210,13 +210,11 @@ def _ratios(table: pa.Table, baseline: str, bound: float) -> RenderedTable:
         f"Cells above {bound:.2f} times the error of {baseline}",
         ("estimator", "cells", "mean ratio", "above", "significantly", "worst"),
         rows,
-        (
-            "A cell is a graph, kind of communities and share of labels, with at least "
-            f"{MIN_SETS} communities of 20 or more unlabelled members. Ratio: ratio of "
-            "mean absolute errors, with its geometric mean over cells. Significantly: "
-            "one-sided paired t test over draws of the labels, level .05 after Holm's "
-            f"adjustment over the cells of a row; needs {MIN_DRAWS} draws (-: fewer).",
-        ),
+        "A cell is a graph, kind of communities and share of labels, with at least "
+        f"{MIN_SETS} communities of 20 or more unlabelled members. Ratio: ratio of "
+        "mean absolute errors, with its geometric mean over cells. Significantly: "
+        "one-sided paired t test over draws of the labels, level .05 after Holm's "
+        f"adjustment over the cells of a row; needs {MIN_DRAWS} draws (-: fewer).",
     )
 
 
@@ -288,7 +286,7 @@ def _by_share(
             each = (cells(of(one, label_share=share)) for share in shares)
             rows[name_of_group, value] = [text for texts in each for text in texts]
     header = [f"{100 * share:g} % labels: {c}" for share in shares for c in columns]
-    return RenderedTable(name, title, (row, *header), rows, (note,))
+    return RenderedTable(name, title, (row, *header), rows, note)
 
 
 def _designs(table: pa.Table) -> RenderedTable:

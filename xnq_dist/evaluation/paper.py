@@ -202,7 +202,7 @@ def _errors(tested: Sequence[Tested], kind: str, metric: str) -> RenderedTable:
         f"Test {metric.upper()} on {kind} data sets",
         ("method", *datasets, "quantifiers (folds)", "folds"),
         dict(sorted(rows.items(), key=lambda item: item[0][0])),
-        (NOTE,),
+        NOTE,
     )
 
 
@@ -223,10 +223,8 @@ def _cost(results: pa.Table) -> RenderedTable:
         "Seconds of a configuration in a fold",
         ("method", *datasets),
         {("", m): [seconds.get((m, d), EMPTY) for d in datasets] for m in methods},
-        (
-            "Seconds to compute the scores (embedding and readout), mean over "
-            "configurations, folds and label shares.",
-        ),
+        "Seconds to compute the scores (embedding and readout), mean over "
+        "configurations, folds and label shares.",
     )
 
 
@@ -318,5 +316,5 @@ def _comparison(kinds: Mapping[str, Sequence[Tested]]) -> RenderedTable:
         f"Bayesian comparison with {REFERENCE}",
         (against, "data sets", "rope", "p(worse)", "p(equal)", "p(better)"),
         rows,
-        (note,),
+        note,
     )
