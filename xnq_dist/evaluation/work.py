@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core import npy
+from xnq_dist.core.arrays import Floats, Floats32
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Folder, Manifest, RunDirectory, Stage
 from xnq_dist.evaluation.task import Task, TaskSource, load_task
@@ -33,11 +34,11 @@ class Scores:
     """Canonical indexes of labelled nodes whose scores do not depend on their labels,
     ascending, shape (m,). Calibration and misclassification rates are fitted to
     these nodes."""
-    held_logits: NDArray[np.floating]
+    held_logits: Floats | Floats32
     """Uncalibrated logits (log-probabilities plus a constant per row), shape (m, C)."""
     target: NDArray[np.int64]
     """The nodes with the roles validation and test, ascending, shape (t,)."""
-    target_logits: NDArray[np.floating]
+    target_logits: Floats | Floats32
     """Uncalibrated logits of the targets, shape (t, C)."""
     seconds: float = 0.0
     """Wall time for this split."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import log_expit, logsumexp, softmax
 
@@ -51,7 +50,7 @@ class Calibration:
     offset: Floats
     """Shape (C,)."""
 
-    def apply(self, logits: NDArray[np.floating]) -> Floats32:
+    def apply(self, logits: Floats | Floats32) -> Floats32:
         """Posteriors of rows of logits, float32, shape (n, C).
 
         Rows sum to 1 (up to float32 rounding); entries are between about `FLOOR` and 1.
@@ -66,7 +65,7 @@ class Calibration:
 
 def fit_calibration(
     kind: str,
-    logits: NDArray[np.floating],
+    logits: Floats | Floats32,
     labels: Ints32,
     prior: float = 0.0,
     weights: Floats | float = 1.0,
@@ -108,7 +107,8 @@ def fit_calibration(
     if kind in ("bcts", "temperature"):
         return Calibration(kind, *_fit_scaling(kind, exact, labels, prior, each))
     if kind == "none":
-        return Calibration(kind, np.ones(exact.shape[1]), np.zeros(exact.shape[1]))
+        zeros = np.zeros(exact.shape[1])
+        return Calibration(kind, zeros + 1, zeros)
     raise ValueError(f"calibration {kind!r} is not one of {', '.join(KINDS)}")
 
 
