@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Ints32
 from xnq_dist.evaluation.designs import Drawn, Shown
 from xnq_dist.quantify.default.estimator_fit import Held
 from xnq_dist.quantify.interface import NodeTable, Reference
@@ -18,7 +19,7 @@ __all__ = ["Case"]
 class Case:
     """Input of the estimators, and the true classes."""
 
-    truth: NDArray[np.int32]
+    truth: Ints32
     """Class codes, -1 if unknown, shape (N,)."""
     nodes: NodeTable
     """Posteriors, and only the labels that the estimators may use."""
@@ -33,7 +34,7 @@ class Case:
     @classmethod
     def of(
         cls,
-        truth: NDArray[np.int32],
+        truth: Ints32,
         shown: Shown,
         posteriors: NDArray[np.floating],
         own: NDArray[np.floating],

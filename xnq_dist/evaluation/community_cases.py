@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.quantifiers import QUANTIFIERS
@@ -200,7 +201,7 @@ def evaluate_communities(
 def _kept(
     what: str,
     work: EvaluationWork,
-    labels: NDArray[np.int32],
+    labels: Ints32,
     seed: int,
     make: Callable[[], dict[str, NDArray[Any]]],
 ) -> dict[str, NDArray[Any]]:
@@ -216,9 +217,7 @@ def _kept(
     return keep_arrays(work.folder("cases"), f"{what}-{key}", make)
 
 
-def _rivals(
-    work: EvaluationWork, labels: NDArray[np.int32], seed: int
-) -> dict[str, NDArray[np.float64]]:
+def _rivals(work: EvaluationWork, labels: Ints32, seed: int) -> dict[str, Floats]:
     """Log-probabilities of the rivals in one draw."""
 
     def make() -> dict[str, NDArray[Any]]:
@@ -234,7 +233,7 @@ def kept_case(
     client: Client,
     work: EvaluationWork,
     shown: Shown,
-    groups: NDArray[np.int64],
+    groups: Ints,
     seed: int,
 ) -> Case:
     """The case of one draw; a folder keeps its posteriors in single precision.

@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 from scipy.stats import gmean, ttest_rel
 from scipy.stats import t as student
 
+from xnq_dist.core.arrays import Floats
 from xnq_dist.evaluation.real import FLOOR
 from xnq_dist.evaluation.regions import SAMPLES
 from xnq_dist.evaluation.rendered_table import EMPTY, RenderedTable
@@ -162,7 +162,7 @@ def ratio_cells(
     return [RatioCell(*cell, p) for cell, p in zip(named, adjusted, strict=True)]
 
 
-def _above(error: NDArray[np.float64], bound: NDArray[np.float64]) -> float:
+def _above(error: Floats, bound: Floats) -> float:
     """p-value of the test that errors are above; NaN with too few draws."""
     if len(error) < MIN_DRAWS:
         return np.nan
@@ -171,7 +171,7 @@ def _above(error: NDArray[np.float64], bound: NDArray[np.float64]) -> float:
     return float(ttest_rel(error, bound, alternative="greater").pvalue)
 
 
-def holm(pvalues: NDArray[np.float64]) -> NDArray[np.float64]:
+def holm(pvalues: Floats) -> Floats:
     """p-values adjusted for multiple tests by Holm's method; NaN stays out.
 
     Examples

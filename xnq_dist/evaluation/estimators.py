@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.quantifiers import QUANTIFIERS
 from xnq_dist.core.settings import Settings
 from xnq_dist.evaluation.case import Case
@@ -42,10 +42,10 @@ estimator's name and estimates for the unlabelled members."""
 def estimators_of(
     case: Case,
     adjacency: csr_array[Any],
-    groups: tuple[NDArray[np.int64], ...],
+    groups: tuple[Ints, ...],
     settings: Settings,
     names: Sequence[str] | None,
-    rivals: Mapping[str, NDArray[np.float64]] | None = None,
+    rivals: Mapping[str, Floats] | None = None,
 ) -> Estimate:
     """All estimators of a case, with all that does not depend on the communities.
 

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from distributed import Client
-from numpy.typing import NDArray
 
 from xnq_dist.core import cluster
+from xnq_dist.core.arrays import Floats
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import RunDirectory, fingerprint
@@ -63,9 +63,9 @@ class Figure:
     """Mean error over the samples by metric."""
     seconds: float
     """Wall time to make the scores."""
-    true: NDArray[np.float64]
+    true: Floats
     """True prevalences of the samples, shape (S, C)."""
-    estimate: NDArray[np.float64]
+    estimate: Floats
     """Estimated prevalences, as `true`."""
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.evaluation.datasets.test_folds import ROLES
 from xnq_dist.quantify.interface import Communities
@@ -31,18 +31,16 @@ class Samples:
 
     sets: Communities
     """Members are indices into the rows that were drawn from, with repetitions."""
-    prevalence: NDArray[np.float64]
+    prevalence: Floats
     """True prevalences, shape (S, C)."""
 
     @property
-    def sizes(self) -> NDArray[np.int64]:
+    def sizes(self) -> Ints:
         """Number of members of each sample, shape (S,)."""
         return np.diff(self.sets.offsets)
 
 
-def kraemer(
-    count: int, n_classes: int, random: np.random.Generator
-) -> NDArray[np.float64]:
+def kraemer(count: int, n_classes: int, random: np.random.Generator) -> Floats:
     """Draw points uniformly from the simplex: gaps between sorted uniform numbers.
 
     The result has shape (count, n_classes); its rows sum to 1.
@@ -57,7 +55,7 @@ def kraemer(
 
 
 def draw_samples(
-    labels: NDArray[np.int32],
+    labels: Ints32,
     n_classes: int,
     role: str,
     fold: int,
@@ -101,7 +99,7 @@ def draw_samples(
     return Samples(Communities(offsets, np.concatenate(members)), counts / size)
 
 
-def _integer_counts(prevalence: NDArray[np.float64], size: int) -> NDArray[np.int64]:
+def _integer_counts(prevalence: Floats, size: int) -> Ints:
     """Members of each class, rounded by the largest-remainder method, shape (S, C)."""
     exact = prevalence * size
     counts = np.floor(exact + 1e-9).astype(np.int64)

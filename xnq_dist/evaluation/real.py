@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import binom
 
+from xnq_dist.core.arrays import Bools, Floats, Ints
 from xnq_dist.evaluation.case import Case
 from xnq_dist.evaluation.estimators import Estimate
 from xnq_dist.evaluation.measures import errors_of
@@ -78,10 +78,10 @@ def score_case(
 
 def _figures(
     result: Estimates,
-    scored: NDArray[np.bool_],
-    true: NDArray[np.float64],
-    size: NDArray[np.float64],
-) -> dict[str, NDArray[np.float64]]:
+    scored: Bools,
+    true: Floats,
+    size: Floats,
+) -> dict[str, Floats]:
     """Errors of each scored community; coverage and width if there are intervals."""
     estimate = result.prevalence[scored]
     figures = errors_of(true, estimate, size)
@@ -94,9 +94,7 @@ def _figures(
     return figures
 
 
-def true_counts(
-    case: Case, sets: Communities
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def true_counts(case: Case, sets: Communities) -> tuple[Floats, Ints]:
     """Unlabelled members by class, shape (S, C), and labelled members, shape (S,)."""
     n_classes = len(case.nodes.classes)
     free = np.where(case.nodes.labels < 0, case.truth, -1)
@@ -104,7 +102,7 @@ def true_counts(
     return counts, sets.class_counts(case.nodes.labels, n_classes).sum(axis=1)
 
 
-def binomial_floor(counts: NDArray[np.float64]) -> NDArray[np.float64]:
+def binomial_floor(counts: Floats) -> Floats:
     """Expected error of someone who knows each community's probabilities of a class.
 
     This is the mean absolute deviation of a binomial share (de Moivre), by class.

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import breadth_first_order
 
-from xnq_dist.core.arrays import offsets_of
+from xnq_dist.core.arrays import Bools, Ints, Ints32, offsets_of
 from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.quantify.interface import Communities
@@ -73,13 +73,13 @@ REPEATS = 5
 PREVALENCES = 21
 
 
-def joined(sets: list[NDArray[np.int64]]) -> Communities:
+def joined(sets: list[Ints]) -> Communities:
     """Make communities from arrays of their members."""
     offsets = offsets_of([len(members) for members in sets])
     return Communities(offsets, np.concatenate([np.empty(0, np.int64), *sets]))
 
 
-def communities_of(assignment: NDArray[np.int64]) -> Communities:
+def communities_of(assignment: Ints) -> Communities:
     """Make communities 0, 1, ... from the community of every node, shape (N,).
 
     Examples
@@ -91,7 +91,7 @@ def communities_of(assignment: NDArray[np.int64]) -> Communities:
     return Communities(offsets, np.argsort(assignment, kind="stable"))
 
 
-def only(sets: Communities, kept: NDArray[np.bool_]) -> Communities:
+def only(sets: Communities, kept: Bools) -> Communities:
     """Restrict communities to the nodes where `kept`, shape (N,), is true."""
     inside = kept[sets.members]
     return Communities(offsets_of(inside)[sets.offsets], sets.members[inside])
@@ -136,10 +136,10 @@ def _region(
     start: int,
     size: int,
     random: np.random.Generator,
-) -> NDArray[np.int64]:
+) -> Ints:
     """A region of at most `size` nodes; followers are all neighbours of the start."""
 
-    def neighbours(node: int) -> NDArray[np.int64]:
+    def neighbours(node: int) -> Ints:
         ends = adjacency.indptr[node : node + 2]
         return np.asarray(adjacency.indices[slice(*ends)], np.int64)
 
@@ -165,7 +165,7 @@ def _region(
     return np.array(list(seen))
 
 
-def _unions(assignment: NDArray[np.int64], seed: int) -> dict[str, Communities]:
+def _unions(assignment: Ints, seed: int) -> dict[str, Communities]:
     """Unions of random communities, in which common errors do not average out."""
     random = stream(seed, Purpose.REGIONS, REGIONS.index("unions"))
     number = int(assignment.max(initial=-1)) + 1
@@ -182,7 +182,7 @@ def draw_attributes(features: NDArray[np.floating], seed: int) -> Communities:
     """Groups by deciles of random features, shape (N, F); for flags, nodes with it."""
     n_nodes, n_features = features.shape
     random = stream(seed, Purpose.REGIONS, len(KINDS))
-    sets: list[NDArray[np.int64]] = []
+    sets: list[Ints] = []
     used = 0
     for column in random.permutation(n_features).tolist():
         values = features[:, column]
@@ -198,9 +198,7 @@ def draw_attributes(features: NDArray[np.floating], seed: int) -> Communities:
     return joined(sets)
 
 
-def by_kind(
-    names: Sequence[str], sets: list[NDArray[np.int64]]
-) -> dict[str, Communities]:
+def by_kind(names: Sequence[str], sets: list[Ints]) -> dict[str, Communities]:
     """Divide communities with these members into kinds by their names' first word.
 
     Kinds are named ``given dorm``, ...; there is one kind ``given`` unless all names
@@ -212,7 +210,7 @@ def by_kind(
     >>> list(by_kind(["dorm 1", "year 2005", "dorm 2"], sets))
     ['given dorm', 'given year']
     """
-    kinds: dict[str, list[NDArray[np.int64]]] = defaultdict(list)
+    kinds: dict[str, list[Ints]] = defaultdict(list)
     for name, members in zip(names, sets, strict=True):
         word, _, rest = name.partition(" ")
         kinds[word if rest else ""].append(members)
@@ -223,9 +221,9 @@ def by_kind(
 
 
 def draw_samples_by_class(
-    truth: NDArray[np.int32],
+    truth: Ints32,
     n_classes: int,
-    drawn: NDArray[np.bool_],
+    drawn: Bools,
     smallest: int,
     seed: int,
 ) -> Communities:

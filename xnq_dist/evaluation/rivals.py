@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, log_expit, logit
 
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
 from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.evaluation.regions import only
 from xnq_dist.quantify.interface import Communities, Estimates
@@ -45,9 +46,7 @@ Z = 1.96
 """Half the width of a 95 % interval in standard errors."""
 
 
-def plain_features(
-    features: NDArray[np.float32], both: csr_array[Any] | None
-) -> NDArray[np.float32]:
+def plain_features(features: Floats32, both: csr_array[Any] | None) -> Floats32:
     """Features of every node, and what a rival with neighbours knows.
 
     More than `MAX_WIDTH` features are reduced to `WIDTH` singular vectors.
@@ -74,12 +73,12 @@ def plain_features(
 
 
 def rival_scores(
-    features: NDArray[np.float32],
-    labels: NDArray[np.int32],
+    features: Floats32,
+    labels: Ints32,
     n_classes: int,
     seed: int,
     adjacency: csr_array[Any] | None = None,
-) -> NDArray[np.float64]:
+) -> Floats:
     """Log-probabilities of every node by the better classifier, shape (N, C).
 
     Every fold's models are fitted without its labels and do not know them as labels of
@@ -140,7 +139,7 @@ def _classifiers(seed: int) -> list[Any]:
     return [*linear, HistGradientBoostingClassifier(random_state=seed)]
 
 
-def _folds(labels: NDArray[np.int32], seed: int) -> NDArray[np.int64]:
+def _folds(labels: Ints32, seed: int) -> Ints:
     """Fold of every labelled node, balanced by class; -1 for others."""
     rows = stream(seed, Purpose.LABELLED_FOLDS, 1).permutation(
         np.flatnonzero(labels >= 0)
@@ -150,9 +149,7 @@ def _folds(labels: NDArray[np.int32], seed: int) -> NDArray[np.int64]:
     return folds
 
 
-def _shares(
-    both: csr_array[Any], shown: NDArray[np.int32], n_classes: int
-) -> NDArray[np.float32]:
+def _shares(both: csr_array[Any], shown: Ints32, n_classes: int) -> Floats32:
     """Class shares of labelled neighbours, and their number, shape (N, C + 1)."""
     one_hot = np.eye(n_classes)[shown] * (shown >= 0)[:, None]
     prior = one_hot.sum(axis=0) / one_hot.sum()
@@ -164,8 +161,8 @@ def _shares(
 
 def rival_estimates(
     sets: Communities,
-    scores: Mapping[str, NDArray[np.float64]],
-    labels: NDArray[np.int32],
+    scores: Mapping[str, Floats],
+    labels: Ints32,
 ) -> Iterator[tuple[str, Estimates]]:
     """Yield every rival's name and estimates for the unlabelled members.
 
@@ -181,7 +178,7 @@ def rival_estimates(
     free, labelled = only(sets, labels < 0), only(sets, labels >= 0)
     size = np.maximum(np.diff(free.offsets), 1)[:, None]
 
-    def means(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def means(values: Floats) -> Floats:
         """Means over the unlabelled members, whose values have shape (M, C)."""
         community = free.of_members
         sums = [np.bincount(community, column, len(free)) for column in values.T]
@@ -204,18 +201,18 @@ def rival_estimates(
     yield RIVALS[2], _estimates(mean / total, inner / size + inner**2 * spread)
 
 
-def _estimates(mean: NDArray[np.float64], variance: NDArray[np.float64]) -> Estimates:
+def _estimates(mean: Floats, variance: Floats) -> Estimates:
     half = Z * np.sqrt(variance)
     done = np.ones(len(mean), np.bool_)
     return Estimates(mean, done, mean - half, mean + half)
 
 
 def _intercepts(
-    x: NDArray[np.float64],
-    positive: NDArray[np.bool_],
-    community: NDArray[np.int64],
+    x: Floats,
+    positive: Bools,
+    community: Ints,
     count: int,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[Floats, Floats]:
     """Intercept of every community and its variance, shape (S,) each.
 
     The standard deviation with the highest marginal likelihood (Laplace) is used.

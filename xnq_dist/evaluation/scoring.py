@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.errors import InputError, StageError
 from xnq_dist.core.quantifiers import QUANTIFIERS
 from xnq_dist.core.settings import Settings
@@ -58,7 +58,7 @@ def quantifiers_for(
 
 
 def calibrated(
-    task: Task, split: int, scores: Scores, calibration: str, rows: NDArray[np.int64]
+    task: Task, split: int, scores: Scores, calibration: str, rows: Ints
 ) -> tuple[NodeTable, Reference]:
     """Posteriors of target rows after a calibration fitted to the held-out rows.
 
@@ -106,7 +106,7 @@ def estimates(
     samples: Samples,
     quantifier: str,
     settings: Settings,
-) -> NDArray[np.float64]:
+) -> Floats:
     """Estimated prevalence of every sample, shape (S, C).
 
     Raises

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Ints, Ints32
 from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.core.store import RunDirectory
@@ -41,7 +42,7 @@ class Task:
     dataset: str
     classes: tuple[str, ...]
     """Names of the C classes, in the order of the codes."""
-    labels: NDArray[np.int32]
+    labels: Ints32
     """True class code of every node, -1 if unknown, shape (N,)."""
     splits: tuple[Split, ...]
     roles: NDArray[np.int8]
@@ -52,12 +53,12 @@ class Task:
         """Number of classes, C."""
         return len(self.classes)
 
-    def rows(self, split: int, *roles: str) -> NDArray[np.int64]:
+    def rows(self, split: int, *roles: str) -> Ints:
         """Canonical indexes of the nodes that have one of these roles, ascending."""
         codes = [ROLES.index(role) for role in roles]
         return np.flatnonzero(np.isin(self.roles[split], codes))
 
-    def known(self, split: int, *roles: str) -> NDArray[np.int32]:
+    def known(self, split: int, *roles: str) -> Ints32:
         """Labels of the nodes with one of these roles, -1 for others, shape (N,)."""
         shown = np.full(len(self.labels), -1, np.int32)
         rows = self.rows(split, *roles)
@@ -139,7 +140,7 @@ def load_task(run: RunDirectory, source: TaskSource, seed: int) -> Task:
 
 
 def _read_splits(
-    path: str, ids: NodeIds, labels: NDArray[np.int32]
+    path: str, ids: NodeIds, labels: Ints32
 ) -> dict[int, NDArray[np.int8]]:
     """Role of every node by fold, shape (N,) each."""
     table = open_table(path, "table of splits")
@@ -176,7 +177,7 @@ def _read_splits(
 
 def _keep_share(
     roles: NDArray[np.int8],
-    labels: NDArray[np.int32],
+    labels: Ints32,
     share: float,
     fold: int,
     seed: int,

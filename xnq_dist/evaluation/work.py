@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core import npy
-from xnq_dist.core.arrays import Floats, Floats32
+from xnq_dist.core.arrays import Floats, Floats32, Ints
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Folder, Manifest, RunDirectory, Stage
 from xnq_dist.evaluation.task import Task, TaskSource, load_task
@@ -30,13 +30,13 @@ Arrays = dict[str, NDArray[Any]]
 class Scores:
     """Scores of a method for one configuration in one split."""
 
-    held: NDArray[np.int64]
+    held: Ints
     """Canonical indexes of labelled nodes whose scores do not depend on their labels,
     ascending, shape (m,). Calibration and misclassification rates are fitted to
     these nodes."""
     held_logits: Floats | Floats32
     """Uncalibrated logits (log-probabilities plus a constant per row), shape (m, C)."""
-    target: NDArray[np.int64]
+    target: Ints
     """The nodes with the roles validation and test, ascending, shape (t,)."""
     target_logits: Floats | Floats32
     """Uncalibrated logits of the targets, shape (t, C)."""
@@ -48,7 +48,7 @@ class Scores:
         cls,
         task: Task,
         split: int,
-        held: NDArray[np.int64],
+        held: Ints,
         logits: NDArray[np.floating],
         seconds: float,
     ) -> Scores:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Ints32
 from xnq_dist.core.errors import InputError
 
 __all__ = ["PAPER_SEED", "ROLES", "make_folds"]
@@ -17,7 +18,7 @@ ROLES = ("train", "calibration", "validation", "test")
 FOLDS = 5
 
 
-def make_folds(labels: NDArray[np.int32]) -> NDArray[np.int8]:
+def make_folds(labels: Ints32) -> NDArray[np.int8]:
     """Draw the role of every node in every fold.
 
     The labelled nodes are divided into disjoint test folds of equal size, stratified by

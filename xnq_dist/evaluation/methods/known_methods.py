@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.method_records import METHODS as RECORDED
 from xnq_dist.core.settings import Settings
@@ -128,7 +129,7 @@ def _cdq(
 @lru_cache(maxsize=1)
 def _detected(
     run: str, graph: str, name: str, resolution: float, seed: int
-) -> tuple[Communities, NDArray[np.float64]]:
+) -> tuple[Communities, Floats]:
     """Communities and their densities, which configurations and splits share."""
     adjacency = adjacency_of(run, graph)
     if name == "demon":
