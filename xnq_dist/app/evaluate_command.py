@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
 from typing import Annotated, Any
 
@@ -105,10 +106,13 @@ def evaluate(
     begin(f"reading {', '.join(str(redacted(name)) for name in data)}")
     from xnq_dist.app.running import console_progress
     from xnq_dist.core.config import load_settings
+    from xnq_dist.core.quantifiers import QUANTIFIERS
     from xnq_dist.evaluation import comparison
+    from xnq_dist.evaluation.designs import DESIGNS
+    from xnq_dist.evaluation.regions import KINDS
 
     chosen = load_settings(config, settings or ())
-    asked = quantifiers and _names(quantifiers, "--quantifiers")
+    asked = quantifiers and _names(quantifiers, "--quantifiers", QUANTIFIERS)
     default = "1" if communities is None else "0.6,0.06,0.012"
     shares = _numbers(label_shares or default, "--label-shares", float)
     task: dict[str, Any] = {}
@@ -128,8 +132,8 @@ def evaluate(
     else:
         run = partial(
             comparison.run_communities_evaluation,
-            kinds=_names(communities, "--communities"),
-            designs=_names(designs, "--designs"),
+            kinds=_names(communities, "--communities", KINDS),
+            designs=_names(designs, "--designs", DESIGNS),
             label_shares=shares,
             draws=draws or 3,
         )
@@ -146,10 +150,15 @@ def evaluate(
     print_json(summary)
 
 
-def _names(text: str, option: str) -> list[str]:
+def _names(text: str, option: str, known: Collection[str] = ()) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
         raise SettingsError(f"{option} is empty: give at least one name")
+    for name in names:
+        if known and name not in known:
+            raise SettingsError(
+                f"{option}: unknown name {name!r}: choose from {', '.join(known)}"
+            )
     return list(dict.fromkeys(names))
 
 

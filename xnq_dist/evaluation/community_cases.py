@@ -21,12 +21,10 @@ from numpy.typing import NDArray
 from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.progress import Progress, silent
-from xnq_dist.core.quantifiers import QUANTIFIERS
 from xnq_dist.core.stages import STAGES
 from xnq_dist.core.store import fingerprint
 from xnq_dist.evaluation.case import Case
 from xnq_dist.evaluation.designs import (
-    DESIGNS,
     GROUP_RESOLUTION,
     LabelPool,
     Shown,
@@ -37,7 +35,6 @@ from xnq_dist.evaluation.keep import arrow_schema
 from xnq_dist.evaluation.methods.embedded import plus_posteriors
 from xnq_dist.evaluation.real import score_case
 from xnq_dist.evaluation.regions import (
-    KINDS,
     MIN_SIZE,
     REGIONS,
     SAMPLE,
@@ -97,25 +94,13 @@ class CasePlan:
 
 def check_plan(
     kinds: Sequence[str],
-    designs: Sequence[str],
-    quantifiers: Sequence[str] | None,
     label_shares: Sequence[float],
     memberships: Sequence[str | None],
 ) -> None:
-    """Check names, and shares of labels; raises `SettingsError`.
+    """Check shares of labels, and kinds of communities; raises `SettingsError`.
 
     `memberships` has the memberships table of every graph, None if there is none.
     """
-    for option, what, names, known in (
-        ("--communities", "kind of communities", kinds, KINDS),
-        ("--designs", "design of labels", designs, DESIGNS),
-        ("--quantifiers", "quantifier", quantifiers or (), QUANTIFIERS),
-    ):
-        for name in names:
-            if name not in known:
-                raise SettingsError(
-                    f"{option}: unknown {what} {name!r}: choose from {', '.join(known)}"
-                )
     for share in label_shares:
         if not 0 < share < 1:
             raise SettingsError(

@@ -236,7 +236,7 @@ def run_communities_evaluation(
     from xnq_dist.evaluation.community_tables import community_tables
 
     memberships = [one.memberships for one in sources]
-    check_plan(kinds, designs, quantifiers, label_shares, memberships)
+    check_plan(kinds, label_shares, memberships)
 
     def jobs_of(source: DataSource, has_features: bool) -> Mapping[str, Job]:
         of_graph = source.memberships, source.family
