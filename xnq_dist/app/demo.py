@@ -94,11 +94,11 @@ def _judged(
     truth: Floats, share: Any, lower: Any = None, upper: Any = None
 ) -> dict[str, Any]:
     """Mean absolute error, and how many intervals contain the truth."""
+    covered = None
+    if lower is not None:
+        covered = int(np.count_nonzero((lower <= truth) & (truth <= upper)))
     error = round(float(np.mean(np.abs(share - truth))), 4)
-    if lower is None:
-        return {"error": error, "covered": None}
-    covered = (lower <= truth) & (truth <= upper)
-    return {"error": error, "covered": int(np.count_nonzero(covered))}
+    return {"error": error, "covered": covered}
 
 
 def _places(values: pa.ChunkedArray, among: pa.ChunkedArray | pa.Array) -> Ints:
