@@ -118,6 +118,11 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     assert checks.disk(str(tmp_path / "new")).state == "ok"
 
 
+def test_an_object_store_is_tested_without_a_question_for_its_free_space():
+    check = checks.disk("memory://a-folder")
+    assert (check.state, check.text) == ("ok", "memory://a-folder can be written")
+
+
 @pytest.mark.server
 def test_a_prefect_api_that_does_not_respond_is_named():
     from prefect.settings import PREFECT_API_URL, temporary_settings

@@ -16,6 +16,9 @@ from xnq_dist.evaluation.rivals import RIVALS
     [
         (["--folds=a"], "--folds 'a' is not a list of numbers"),
         (["--methods=,"], "--methods is empty"),
+        (["--quantifiers=guess"], "--quantifiers: unknown name 'guess': choose"),
+        (["--communities=rings"], "unknown name 'rings': choose from leiden"),
+        (["--communities=walk", "--designs=rare"], "unknown name 'rare': choose"),
     ],
 )
 def test_impossible_arguments_are_refused(tmp_path, capsys, arguments, words):

@@ -126,16 +126,16 @@ def test_groups_by_attribute_are_deciles_of_numbers_and_holders_of_flags():
 
 
 def test_given_communities_divide_by_the_word_their_names_begin_with():
-    sets = Communities.of([np.array([k]) for k in range(4)])
+    def kinds(names):
+        found = by_kind(names, [np.array([k]) for k in range(4)])
+        return {kind: sets.members.tolist() for kind, sets in found.items()}
+
     names = ["dorm 1", "year 2005", "dorm 2", "year 2006"]
-    found = by_kind(names, sets)
-    assert {k: v.members.tolist() for k, v in found.items()} == {
-        "given dorm": [0, 2],
-        "given year": [1, 3],
-    }
+    assert kinds(names) == {"given dorm": [0, 2], "given year": [1, 3]}
+    one = {"given": [0, 1, 2, 3]}
     for free in (["a", "b", "c", "d"], ["red cats", "blue sky", "hot tea", "old pub"]):
-        assert by_kind(free, sets) == {"given": sets}
-    assert by_kind(["dorm 1", "dorm 2", "dorm 3", "dorm 4"], sets) == {"given": sets}
+        assert kinds(free) == one
+    assert kinds(["dorm 1", "dorm 2", "dorm 3", "dorm 4"]) == one
 
 
 def test_sets_lose_nodes_that_are_left_out():

@@ -244,4 +244,4 @@ def test_without_baycomp_the_table_says_what_to_install(monkeypatch) -> None:
     monkeypatch.setattr(paper, "find_spec", lambda name: None)
     only = tables(exact({"xnq": {"a": 0.1, "b": 0.2}, "lr": {"a": 0.1, "b": 0.2}}))
     assert not only["comparison"].rows
-    assert "pip install 'xnq-dist[evaluation]'" in only["comparison"].notes[0]
+    assert "pip install 'xnq-dist[evaluation]'" in only["comparison"].note

@@ -7,7 +7,7 @@ from xnq_dist.evaluation.rendered_table import RenderedTable, to_markdown
 
 def test_groups_and_columns_are_aligned() -> None:
     rows = {("", "x"): ["**1.5** (2.5)", "-"], ("G", "y|z\n"): ["3.5", "4.5"]}
-    made = RenderedTable("t", "Title", ("method", "A", "B"), rows, ("Note.",))
+    made = RenderedTable("t", "Title", ("method", "A", "B"), rows, "Note.")
     assert to_markdown(made).splitlines() == [
         *("**Title**", ""),
         "| method |             A |   B |",

@@ -8,7 +8,6 @@ import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 from xnq_dist._version import __version__
@@ -144,8 +143,9 @@ def disk(out: str) -> Check:
     except XnqError as error:
         text = f"{error}: make the folder writable, or choose another --out"
         return Check("disk", "fault", text)
-    free = f", {human(shutil.disk_usage(probe.path()).free)} free"
-    text = f"{folder.uri} can be written{free if folder.is_local else ''}"
+    text = f"{folder.uri} can be written"
+    if folder.is_local:
+        text += f", {human(shutil.disk_usage(probe.path()).free)} free"
     return Check("disk", "ok", text)
 
 
@@ -164,7 +164,7 @@ def _dask(**settings: object) -> Check:
 
 def prefect() -> Check:
     """Check that the Prefect API of the active profile responds, if there is one."""
-    if find_spec("prefect") is None:
+    if missing("prefect"):
         return Check("prefect", "ok", "not installed: only flows need it")
     from prefect.client.orchestration import get_client
     from prefect.settings import get_current_settings

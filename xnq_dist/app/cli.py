@@ -236,9 +236,10 @@ def generate(
     """Generate a network whose true classes are known, as four Parquet tables."""
     from xnq_dist.graph import generate as generator
 
-    shape = nodes, degree, features, classes, homophily, communities
+    arguments = generator.Arguments(
+        nodes, degree, features, classes, homophily, communities, seed, labelled
+    )
     with stage_errors(out, "generate"):
-        arguments = generator.Arguments(*shape, seed, labelled)
         paths = generator.generate(out, arguments)
     for name, path in paths.items():
         typer.echo(f"  {name:<12}{path}")
@@ -284,8 +285,7 @@ def estimate(
     if n_nodes is None or n_edges is None:
         plan = pipeline.estimate(Sources(nodes, edges, memberships), chosen)
     else:
-        n_labelled = int(labelled * n_nodes)
-        size = GraphSize(n_nodes, n_edges, features, classes, n_labelled)
+        size = GraphSize(n_nodes, n_edges, features, classes, int(labelled * n_nodes))
         plan = pipeline.estimate_counts(size, chosen)
     for name, value in plan.lines():
         typer.echo(f"  {name:<32}{value}")

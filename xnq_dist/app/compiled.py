@@ -36,8 +36,15 @@ def compile_kernels() -> float:
     log = logging.getLogger("xnq_dist")
     level = log.level
     log.setLevel(logging.ERROR)  # nobody asked for these small graphs
-    shape: dict[str, Any] = {"nodes": 600, "degree": 8, "features": 8, "seed": 0}
-    shape |= {"homophily": 0.6, "communities": 6, "labelled": 0.5}
+    shape: dict[str, Any] = {
+        "nodes": 600,
+        "degree": 8,
+        "features": 8,
+        "homophily": 0.6,
+        "communities": 6,
+        "labelled": 0.5,
+        "seed": 0,
+    }
     try:
         with tempfile.TemporaryDirectory() as folder:
             for number, (more, given, chosen) in enumerate(RUNS):

@@ -95,11 +95,11 @@ def _judged(
     truth: Floats, share: Any, lower: Any = None, upper: Any = None
 ) -> dict[str, Any]:
     """Mean absolute error, and how many intervals contain the truth."""
+    covered = None
+    if lower is not None:
+        covered = int(np.count_nonzero((lower <= truth) & (truth <= upper)))
     error = round(float(np.mean(np.abs(share - truth))), 4)
-    if lower is None:
-        return {"error": error, "covered": None}
-    covered = (lower <= truth) & (truth <= upper)
-    return {"error": error, "covered": int(np.count_nonzero(covered))}
+    return {"error": error, "covered": covered}
 
 
 def _places(values: pa.ChunkedArray, among: pa.ChunkedArray | pa.Array) -> Ints:
@@ -124,15 +124,13 @@ def _scores(nodes: pa.Table, edges: pa.Table, is_shown: Floats, known: Bools) ->
         return np.where(known, is_shown, model.predict_proba(features)[:, 1])
 
 
-def _published(run: str, names: pa.Array) -> tuple[Floats, Floats, Floats]:
+def _published(run: str, names: pa.Array) -> list[Floats]:
     """The published shares of these communities, with the ends of their intervals."""
     table = read_published(run).read("prevalence")
     rows = table.filter(pc.equal(table["class"], SHOWN))
     rows = rows.take(pc.index_in(names, rows["community"]))
-    share, lower, upper = (
-        np.asarray(rows[name], np.float64) for name in ("prevalence", "lower", "upper")
-    )
-    return share, lower, upper
+    columns = rows.select(["prevalence", "lower", "upper"])
+    return [np.asarray(column, np.float64) for column in columns]
 
 
 def _table(summary: dict[str, Any]) -> list[str]:

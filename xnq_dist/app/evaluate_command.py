@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -102,43 +104,44 @@ def evaluate(
     from xnq_dist.core.redaction import redacted
 
     begin(f"reading {', '.join(str(redacted(name)) for name in data)}")
+    from xnq_dist.app.running import console_progress
     from xnq_dist.core.config import load_settings
+    from xnq_dist.core.quantifiers import QUANTIFIERS
+    from xnq_dist.evaluation import comparison
+    from xnq_dist.evaluation.designs import DESIGNS
+    from xnq_dist.evaluation.regions import KINDS
 
+    chosen = load_settings(config, settings or ())
+    asked = quantifiers and _names(quantifiers, "--quantifiers", QUANTIFIERS)
     default = "1" if communities is None else "0.6,0.06,0.012"
-    arguments: dict[str, Any] = {
-        "out": out,
-        "settings": load_settings(config, settings or ()),
-        "quantifiers": quantifiers and _names(quantifiers, "--quantifiers"),
-        "label_shares": _numbers(label_shares or default, "--label-shares", float),
-    }
+    shares = _numbers(label_shares or default, "--label-shares", float)
+    task: dict[str, Any] = {}
     if communities is None:
-        arguments |= {
-            "methods": _names(methods, "--methods"),
-            "draws": 100 if draws is None else draws,
-            "folds": folds and _numbers(folds, "--folds", int),
-        }
+        task["label_shares"] = shares
+        task["folds"] = folds and _numbers(folds, "--folds", int)
+        run = partial(
+            comparison.run_evaluation,
+            methods=_names(methods, "--methods"),
+            draws=draws or 100,
+        )
     elif methods not in ("xnq", "xnq+") or folds or splits:
         raise SettingsError(
             "--communities draws the labels itself and uses the method xnq+: remove "
             "--methods, --folds and --splits"
         )
     else:
-        arguments |= {
-            "kinds": _names(communities, "--communities"),
-            "designs": _names(designs, "--designs"),
-            "draws": 3 if draws is None else draws,
-        }
-    from xnq_dist.app.running import console_progress
-    from xnq_dist.evaluation import comparison
-
-    names = list(dict.fromkeys(data))
-    run: Any = comparison.run_evaluation
-    if communities is not None:
-        run = comparison.run_communities_evaluation
+        run = partial(
+            comparison.run_communities_evaluation,
+            kinds=_names(communities, "--communities", KINDS),
+            designs=_names(designs, "--designs", DESIGNS),
+            label_shares=shares,
+            draws=draws or 3,
+        )
     with console_progress():
-        sources = [comparison.find_data(name, splits, positive) for name in names]
-    with console_progress(), stage_errors(out, "evaluate"):
-        summary = run(sources=sources, **arguments)
+        names = dict.fromkeys(data)
+        found = [comparison.find_data(one, splits, positive, **task) for one in names]
+        with stage_errors(out, "evaluate"):
+            summary = run(found, out, chosen, quantifiers=asked)
     summary["seconds"] = elapsed()
     typer.echo(
         f"{summary['text']}\ndone in {seconds_text(summary['seconds'])}\n"
@@ -147,16 +150,21 @@ def evaluate(
     print_json(summary)
 
 
-def _names(text: str, option: str) -> list[str]:
+def _names(text: str, option: str, known: Collection[str] = ()) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
         raise SettingsError(f"{option} is empty: give at least one name")
+    for name in names:
+        if known and name not in known:
+            raise SettingsError(
+                f"{option}: unknown name {name!r}: choose from {', '.join(known)}"
+            )
     return list(dict.fromkeys(names))
 
 
-def _numbers(text: str, option: str, kind: type[Any]) -> list[Any]:
+def _numbers(text: str, option: str, kind: type[Any]) -> tuple[Any, ...]:
     try:
-        return [kind(number) for number in _names(text, option)]
+        return tuple(kind(number) for number in _names(text, option))
     except ValueError as error:
         raise SettingsError(
             f"{option} {text!r} is not a list of numbers: separate them with commas"

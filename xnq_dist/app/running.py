@@ -34,9 +34,8 @@ def run_as_flow(
     # In a wheel the flows are part of the package, in a clone they lie next to it.
     folder = "xnq_dist.flows" if find_spec("xnq_dist.flows") else "flows"
     nightly = import_module(f"{folder}.nightly").nightly
-    tables = vars(sources)
     summary: dict[str, Any] = nightly(
-        **tables, out=out, settings=settings, overwrite=overwrite
+        **vars(sources), out=out, settings=settings, overwrite=overwrite
     )
     return summary
 

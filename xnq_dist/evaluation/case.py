@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Ints32
 from xnq_dist.evaluation.designs import Drawn, Shown
 from xnq_dist.quantify.default.estimator_fit import Held
 from xnq_dist.quantify.interface import NodeTable, Reference
@@ -18,25 +19,25 @@ __all__ = ["Case"]
 class Case:
     """Input of the estimators, and the true classes."""
 
-    truth: NDArray[np.int32]
+    truth: Ints32
     """Class codes, -1 if unknown, shape (N,)."""
     nodes: NodeTable
     """Posteriors, and only the labels that the estimators may use."""
     compared: NodeTable
     """The same with posteriors by the models of each node's own fold."""
     reference: Reference
-    held: Held | None = None
+    held: Held | None
     """Scores of labelled nodes by models fitted without any label of their group."""
-    drawn: Drawn = "unknown"
+    drawn: Drawn
     """The declared value of `labels.drawn`."""
 
     @classmethod
     def of(
         cls,
-        truth: NDArray[np.int32],
+        truth: Ints32,
         shown: Shown,
-        posteriors: NDArray[np.float64],
-        own: NDArray[np.float64],
+        posteriors: NDArray[np.floating],
+        own: NDArray[np.floating],
         classes: tuple[str, ...],
         held: Held | None = None,
     ) -> Case:

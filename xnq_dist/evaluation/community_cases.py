@@ -18,26 +18,23 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import offsets_of
+from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.progress import Progress, silent
-from xnq_dist.core.quantifiers import QUANTIFIERS
 from xnq_dist.core.stages import STAGES
 from xnq_dist.core.store import fingerprint
 from xnq_dist.evaluation.case import Case
 from xnq_dist.evaluation.designs import (
-    DESIGNS,
     GROUP_RESOLUTION,
     LabelPool,
     Shown,
     draw_labels,
 )
-from xnq_dist.evaluation.estimators import Estimators
+from xnq_dist.evaluation.estimators import estimators_of
 from xnq_dist.evaluation.keep import arrow_schema
 from xnq_dist.evaluation.methods.embedded import plus_posteriors
 from xnq_dist.evaluation.real import score_case
 from xnq_dist.evaluation.regions import (
-    KINDS,
     MIN_SIZE,
     REGIONS,
     SAMPLE,
@@ -54,7 +51,7 @@ from xnq_dist.graph import layout
 from xnq_dist.graph.tables import open_table
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.groups.own_groups import FINE
-from xnq_dist.quantify.communities import community_batches, from_memberships
+from xnq_dist.quantify.communities import from_memberships
 from xnq_dist.quantify.default.estimator_fit import Held
 from xnq_dist.quantify.interface import Communities
 from xnq_dist.readout.calibration import fit_calibration
@@ -96,25 +93,13 @@ class CasePlan:
 
 def check_plan(
     kinds: Sequence[str],
-    designs: Sequence[str],
-    quantifiers: Sequence[str] | None,
     label_shares: Sequence[float],
     memberships: Sequence[str | None],
 ) -> None:
-    """Check names, and shares of labels; raises `SettingsError`.
+    """Check shares of labels, and kinds of communities; raises `SettingsError`.
 
     `memberships` has the memberships table of every graph, None if there is none.
     """
-    for option, what, names, known in (
-        ("--communities", "kind of communities", kinds, KINDS),
-        ("--designs", "design of labels", designs, DESIGNS),
-        ("--quantifiers", "quantifier", quantifiers or (), QUANTIFIERS),
-    ):
-        for name in names:
-            if name not in known:
-                raise SettingsError(
-                    f"{option}: unknown {what} {name!r}: choose from {', '.join(known)}"
-                )
     for share in label_shares:
         if not 0 < share < 1:
             raise SettingsError(
@@ -152,7 +137,7 @@ def evaluate_communities(
         leiden(adjacency, resolution, work.settings.seed, quick=True)
         for resolution in (GROUP_RESOLUTION, FINE)
     )
-    pool = LabelPool(task.labels, len(task.classes), groups[0], adjacency)
+    pool = LabelPool(task.labels, task.n_classes, groups[0], adjacency)
     kinds = {
         name: sets.only(pool.known)
         for name, sets in sets_of_kinds(work, plan, adjacency)
@@ -166,7 +151,7 @@ def evaluate_communities(
         case = kept_case(client, work, shown, groups[0], seed)
         rivals = _rivals(work, shown.labels, seed)
         settings = work.settings.model_copy(update={"method": "xnq+", "seed": seed})
-        estimators = Estimators(
+        estimate = estimators_of(
             case, adjacency, groups, settings, plan.quantifiers, rivals
         )
         sets = dict(kinds)
@@ -175,7 +160,7 @@ def evaluate_communities(
             for kind, drawn in zip(SAMPLES, among, strict=True):
                 if kind in plan.kinds:
                     sets[kind] = draw_samples_by_class(
-                        task.labels, len(task.classes), *drawn, seed
+                        task.labels, task.n_classes, *drawn, seed
                     )
         of_case = {
             "dataset": task.dataset,
@@ -186,7 +171,7 @@ def evaluate_communities(
             "draw": draw,
             "labels": int(np.count_nonzero(shown.labels >= 0)),
         }
-        rows += [of_case | row for row in score_case(case, sets, estimators)]
+        rows += [of_case | row for row in score_case(case, sets, estimate)]
         progress("cases", number + 1, len(cases))
     if not rows:
         raise InputError(
@@ -200,7 +185,7 @@ def evaluate_communities(
 def _kept(
     what: str,
     work: EvaluationWork,
-    labels: NDArray[np.int32],
+    labels: Ints32,
     seed: int,
     make: Callable[[], dict[str, NDArray[Any]]],
 ) -> dict[str, NDArray[Any]]:
@@ -216,14 +201,12 @@ def _kept(
     return keep_arrays(work.folder("cases"), f"{what}-{key}", make)
 
 
-def _rivals(
-    work: EvaluationWork, labels: NDArray[np.int32], seed: int
-) -> dict[str, NDArray[np.float64]]:
+def _rivals(work: EvaluationWork, labels: Ints32, seed: int) -> dict[str, Floats]:
     """Log-probabilities of the rivals in one draw."""
 
     def make() -> dict[str, NDArray[Any]]:
         features = NodeRows(work).matrix()
-        fixed = features, labels, len(work.task().classes), seed
+        fixed = features, labels, work.task().n_classes, seed
         with_neighbours = rival_scores(*fixed, work.adjacency())
         return {"boosting": with_neighbours, "features": rival_scores(*fixed)}
 
@@ -234,30 +217,44 @@ def kept_case(
     client: Client,
     work: EvaluationWork,
     shown: Shown,
-    groups: NDArray[np.int64],
+    groups: Ints,
     seed: int,
 ) -> Case:
     """The case of one draw; a folder keeps its posteriors in single precision.
 
+    They are calibrated posteriors of xnq+ from the shown labels, out of fold for these.
+    If there are enough groups, there are also those of the labelled nodes by models
+    fitted without any label of their group.
+
     Parameters
     ----------
     groups
-        Leiden community of every node, shape (N,): held-out scores are by models fitted
-        without any label of the group.
+        Leiden community of every node, shape (N,).
     """
-    arrays = _kept(
-        "posteriors",
-        work,
-        shown.labels,
-        seed,
-        lambda: _posteriors(client, work, shown.labels, groups, seed),
-    )
-    held = None
+    from xnq_dist.readout.plus.learning import PRIOR_ROWS
+
+    labels, task, held = shown.labels, work.task(), None
+
+    def make() -> dict[str, NDArray[Any]]:
+        each = groups.astype(np.int32)
+        scores, _ = plus_posteriors(client, work, labels, seed, each)
+        known, kind = labels >= 0, work.settings.readout.calibration
+        calibration = fit_calibration(
+            kind, scores.own[known], labels[known], PRIOR_ROWS
+        )
+        made: dict[str, NDArray[Any]] = {
+            "posteriors": calibration.apply(scores.logits),
+            "own": calibration.apply(scores.own),
+        }
+        if scores.by_group is not None:
+            made["held_index"], made["held"] = scores.by_group
+        return made
+
+    arrays = _kept("posteriors", work, labels, seed, make)
     if "held" in arrays:
-        held = Held(arrays["held_index"], arrays["held"].astype(np.float64))
-    rows, own = (arrays[name].astype(np.float64) for name in ("posteriors", "own"))
-    task = work.task()
-    return Case.of(task.labels, shown, rows, own, task.classes, held)
+        held = Held(arrays["held_index"], arrays["held"])
+    posteriors = arrays["posteriors"], arrays["own"]
+    return Case.of(task.labels, shown, *posteriors, task.classes, held)
 
 
 def sets_of_kinds(
@@ -283,38 +280,9 @@ def _given(work: EvaluationWork, path: str) -> dict[str, Communities]:
     with scratch_folder(work.settings.scratch) as scratch:
         communities = from_memberships(table, ids, work.settings, scratch)
         names = [str(name) for name in communities.names.to_pylist()]
-        parts = [batch for _, batch in community_batches(communities.sorter.chunks())]
-    sizes = np.concatenate([part.sizes for part in parts])
-    offsets = offsets_of(sizes)
-    members = np.concatenate([part.members for part in parts])
-    return by_kind(names, Communities(offsets, members))
-
-
-def _posteriors(
-    client: Client,
-    work: EvaluationWork,
-    shown: NDArray[np.int32],
-    groups: NDArray[np.int64],
-    seed: int,
-) -> dict[str, NDArray[Any]]:
-    """Calibrated posteriors of xnq+ from the shown labels; out of fold for these.
-
-    If there are enough groups, ``held`` has the scores of the labelled nodes
-    ``held_index`` by models fitted without any label of their group.
-    """
-    from xnq_dist.readout.plus.learning import PRIOR_ROWS
-
-    scores, _ = plus_posteriors(client, work, shown, seed, groups.astype(np.int32))
-    own, labelled = scores.own.astype(np.float64), shown >= 0
-    calibration = fit_calibration(
-        work.settings.readout.calibration, own[labelled], shown[labelled], PRIOR_ROWS
-    )
-    logits = {"posteriors": scores.logits.astype(np.float64), "own": own}
-    made: dict[str, NDArray[Any]] = {
-        name: calibration.apply(values).astype(np.float32)
-        for name, values in logits.items()
-    }
-    if scores.by_group is not None:
-        index, held = scores.by_group
-        made |= {"held_index": index, "held": held.astype(np.float32)}
-    return made
+        sets = [
+            members
+            for chunk in communities.sorter.chunks()
+            for members in np.split(chunk.minor, chunk.indptr[1:-1])
+        ]
+    return by_kind(names, sets)

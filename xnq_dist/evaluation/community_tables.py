@@ -14,16 +14,16 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 from scipy.stats import gmean, ttest_rel
 from scipy.stats import t as student
 
+from xnq_dist.core.arrays import Floats
 from xnq_dist.evaluation.real import FLOOR
 from xnq_dist.evaluation.regions import SAMPLES
 from xnq_dist.evaluation.rendered_table import EMPTY, RenderedTable
@@ -41,10 +41,15 @@ LEVEL = 0.05
 """Significance level of a test, over all its cells."""
 BOUNDS = 0.99
 """Confidence level of the bounds of a coverage."""
-SMALL = "5-20"
-"""Size class that is left out of the tables of errors."""
 METRICS = ("ae", "coverage", "width")
-CELL = ("dataset", "design", "communities", "label_share")
+REAL = ~pc.field("communities").isin(SAMPLES)
+"""Communities, without samples drawn by class."""
+LARGE = pc.field("sizes") != "5-20"
+"""Communities that are large enough for the tables of errors."""
+WHOLE = pc.field("communities") == "whole"
+"""The complete graph."""
+LABELS, SIZES = "design of labels", "unlabelled members"
+"""Columns that tables group by: names of designs, size classes of communities."""
 RIVAL = "best rival"
 """The rival with the lowest error on a graph, by design and share of labels."""
 COMPARED = ("auto", RIVAL, FLOOR, "pcc", "sld", "prior")
@@ -72,63 +77,46 @@ def of(table: pa.Table, **values: object) -> pa.Table:
     return table
 
 
-def _one_of(table: pa.Table, name: str, values: Sequence[str]) -> Any:
-    """Whether a row has one of the values in a column."""
-    return pc.is_in(table[name], pa.array(values))
-
-
-def real(table: pa.Table) -> pa.Table:
-    """Rows of communities, without samples drawn by class."""
-    return table.filter(pc.invert(_one_of(table, "communities", SAMPLES)))
-
-
-def _large(table: pa.Table) -> pa.Table:
-    """Rows of communities that are large enough for the tables of errors."""
-    return table.filter(pc.not_equal(table["sizes"], SMALL))
-
-
-def _distinct(table: pa.Table, name: str) -> list[Any]:
-    return list(table[name].unique().to_pylist())
+def _parts(table: pa.Table, name: str) -> dict[Any, pa.Table]:
+    """Rows by their value in a column, in order of appearance."""
+    values = table[name].unique().to_pylist()
+    return {value: of(table, **{name: value}) for value in values}
 
 
 def means(table: pa.Table, by: Sequence[str]) -> list[Figures]:
     """Figures averaged over communities, grouped by columns, in order of appearance.
 
     Each group has the columns of `by`, the metrics (None if no community has one), and
-    ``sets``.
+    ``sets``. Without columns, there is one group.
     """
     sets = table["sets"]
     parts = {name: table[name] for name in by} | {"sets": sets}
     for name in METRICS:
-        parts[name] = pc.multiply(table[name], pc.cast(sets, pa.float64()))
+        parts[name] = pc.multiply(table[name], sets)
         parts[f"{name} sets"] = pc.if_else(pc.is_valid(table[name]), sets, 0)
     summed = [(name, "sum") for name in parts if name not in by]
-    groups = pa.table(parts).group_by(list(by), use_threads=False).aggregate(summed)
-    rows = []
-    for row in groups.to_pylist():
-        figures = {name: row[name] for name in by} | {"sets": row["sets_sum"]}
-        for name in METRICS:
-            number = row[f"{name} sets_sum"]
-            figures[name] = row[f"{name}_sum"] / number if number else None
-        rows.append(figures)
+    groups = pa.table(parts).group_by(by, use_threads=False).aggregate(summed)
+    found = {name: groups[name] for name in by} | {"sets": groups["sets_sum"]}
+    for name in METRICS:
+        found[name] = pc.divide(groups[f"{name}_sum"], groups[f"{name} sets_sum"])
+    rows: list[Figures] = pa.table(found).to_pylist()
     return rows
 
 
 def _with_best_rival(table: pa.Table) -> pa.Table:
     """The table, and the rows of the best rival under its name."""
-    rivals = table.filter(_one_of(table, "estimator", RIVALS))
+    rivals = table.filter(pc.field("estimator").isin(RIVALS))
     best: dict[tuple[Any, ...], Figures] = {}
     cell = ("dataset", "design", "label_share")
-    for row in means(_large(rivals), (*cell, "estimator")):
+    for row in means(rivals.filter(LARGE), (*cell, "estimator")):
         kept = best.setdefault(tuple(row[name] for name in cell), row)
         if row["ae"] < kept["ae"]:
             kept.update(row)
     parts = [table]
     for row in best.values():
         rows = of(rivals, **{name: row[name] for name in (*cell, "estimator")})
-        at = rows.schema.get_field_index("estimator")
-        names = pa.array([RIVAL] * rows.num_rows)
-        parts.append(rows.set_column(at, rows.schema.field(at), names))
+        at = rows.column_names.index("estimator")
+        parts.append(rows.set_column(at, "estimator", [[RIVAL] * len(rows)]))
     return pa.concat_tables(parts)
 
 
@@ -152,18 +140,19 @@ def ratio_cells(
     Mean absolute errors are compared draw by draw; Holm's adjustment is over all cells
     of the table.
     """
-    either = _one_of(table, "estimator", [estimator, baseline])
-    compared = _large(real(table.filter(either)))
-    by_draw: dict[tuple[Any, ...], dict[str, Figures]] = defaultdict(dict)
-    for row in means(compared, (*CELL, "draw", "estimator")):
-        by_draw[tuple(row[n] for n in (*CELL, "draw"))][row["estimator"]] = row
+    key = ("dataset", "communities", "label_share", "draw")
+    compared = table.filter(REAL & LARGE)
+    references = {
+        tuple(row[name] for name in key): row["ae"]
+        for row in means(of(compared, estimator=baseline), key)
+    }
     draws: dict[tuple[Any, ...], list[tuple[float, ...]]] = defaultdict(list)
-    for (*cell, _), pair in by_draw.items():
-        if len(pair) == 2:
-            one, other = pair[estimator], pair[baseline]
-            draws[tuple(cell)].append((one["ae"], other["ae"], one["sets"]))
+    for row in means(of(compared, estimator=estimator), key):
+        cell = tuple(row[name] for name in key)
+        if cell in references:
+            draws[cell[:-1]].append((row["ae"], references[cell], row["sets"]))
     named, pvalues = [], []
-    for (dataset, _, kind, share), figures in draws.items():
+    for (dataset, kind, share), figures in draws.items():
         error, reference, sets = np.array(figures).T
         if sets.mean() >= MIN_SETS and reference.any():
             ratio = float(error.mean() / reference.mean())
@@ -173,7 +162,7 @@ def ratio_cells(
     return [RatioCell(*cell, p) for cell, p in zip(named, adjusted, strict=True)]
 
 
-def _above(error: NDArray[np.float64], bound: NDArray[np.float64]) -> float:
+def _above(error: Floats, bound: Floats) -> float:
     """p-value of the test that errors are above; NaN with too few draws."""
     if len(error) < MIN_DRAWS:
         return np.nan
@@ -182,7 +171,7 @@ def _above(error: NDArray[np.float64], bound: NDArray[np.float64]) -> float:
     return float(ttest_rel(error, bound, alternative="greater").pvalue)
 
 
-def holm(pvalues: NDArray[np.float64]) -> NDArray[np.float64]:
+def holm(pvalues: Floats) -> Floats:
     """p-values adjusted for multiple tests by Holm's method; NaN stays out.
 
     Examples
@@ -200,16 +189,15 @@ def holm(pvalues: NDArray[np.float64]) -> NDArray[np.float64]:
 def _ratios(table: pa.Table, baseline: str, bound: float) -> RenderedTable:
     """Number of cells in which each estimator is above a baseline, by design."""
     rows = {}
-    for design in _distinct(table, "design"):
-        some = of(table, design=design)
-        for estimator in _distinct(some, "estimator"):
+    for design, some in _parts(table, LABELS).items():
+        for estimator in some["estimator"].unique().to_pylist():
             cells = ratio_cells(some, estimator, baseline, bound)
             if cells and estimator not in (baseline, FLOOR):
                 ratios = np.array([cell.ratio for cell in cells])
                 worst = cells[int(ratios.argmax())]
                 pvalues = np.array([cell.pvalue for cell in cells])
                 significant = np.count_nonzero(pvalues < LEVEL)
-                rows[f"{design} labels", estimator] = [
+                rows[design, estimator] = [
                     str(len(cells)),
                     figure(float(gmean(ratios)), 2),
                     str(np.count_nonzero(ratios > bound)),
@@ -222,13 +210,11 @@ def _ratios(table: pa.Table, baseline: str, bound: float) -> RenderedTable:
         f"Cells above {bound:.2f} times the error of {baseline}",
         ("estimator", "cells", "mean ratio", "above", "significantly", "worst"),
         rows,
-        (
-            "A cell is a graph, kind of communities and share of labels, with at least "
-            f"{MIN_SETS} communities of 20 or more unlabelled members. Ratio: ratio of "
-            "mean absolute errors, with its geometric mean over cells. Significantly: "
-            "one-sided paired t test over draws of the labels, level .05 after Holm's "
-            f"adjustment over the cells of a row; needs {MIN_DRAWS} draws (-: fewer).",
-        ),
+        "A cell is a graph, kind of communities and share of labels, with at least "
+        f"{MIN_SETS} communities of 20 or more unlabelled members. Ratio: ratio of "
+        "mean absolute errors, with its geometric mean over cells. Significantly: "
+        "one-sided paired t test over draws of the labels, level .05 after Holm's "
+        f"adjustment over the cells of a row; needs {MIN_DRAWS} draws (-: fewer).",
     )
 
 
@@ -239,7 +225,6 @@ class Covered(NamedTuple):
     lower: float
     upper: float
     """Bounds are NaN with fewer than two draws."""
-    width: float
 
 
 def coverage(table: pa.Table) -> Covered | None:
@@ -249,14 +234,11 @@ def coverage(table: pa.Table) -> Covered | None:
     larger. The binomial one adds two covered and two missed sets, so that it is not 0
     when all are covered.
     """
-    clusters = means(table, ("dataset", "draw"))
-    known = [row for row in clusters if row["coverage"] is not None]
-    if not known:
+    clusters = means(table.filter(pc.is_valid(table["coverage"])), ("dataset", "draw"))
+    if not clusters:
         return None
-    sets, covered, widths = (
-        np.array([row[name] for row in known], float) for name in ("sets", *METRICS[1:])
-    )
-    covered *= sets
+    sets, share = np.array([(row["sets"], row["coverage"]) for row in clusters]).T
+    covered = share * sets
     total, count = sets.sum(), len(sets)
     value = covered.sum() / total
     half = np.nan
@@ -267,77 +249,59 @@ def coverage(table: pa.Table) -> Covered | None:
         binomial = shrunk * (1 - shrunk) / (total + 4)
         quantile = student.ppf((1 + BOUNDS) / 2, count - 1)
         half = quantile * np.sqrt(max(clustered, binomial))
-    return Covered(
-        float(value),
-        float(np.maximum(value - half, 0)),
-        float(np.minimum(value + half, 1)),
-        float(widths @ sets / total),
-    )
+    return Covered(value, *np.clip([value - half, value + half], 0, 1))
 
 
-def _error(table: pa.Table) -> str:
-    """Mean absolute error of an estimator."""
-    rows = means(table, ("estimator",))
-    return figure(rows[0]["ae"] if rows else None)
-
-
-def _covered(table: pa.Table) -> list[str]:
-    """Coverage with its bounds, and mean width."""
-    covered = coverage(table)
-    if covered is None:
-        return [EMPTY, EMPTY]
-    text = figure(covered.value)
-    if covered.lower >= 0:
-        text += f" [{figure(covered.lower)}, {figure(covered.upper)}]"
-    return [text, figure(covered.width)]
+def _figures(table: pa.Table) -> list[str]:
+    """Mean absolute error of an estimator, coverage with its bounds, mean width."""
+    (mean,), covered = means(table, ()), coverage(table)
+    share = EMPTY if covered is None else figure(covered.value)
+    if covered is not None and covered.lower >= 0:
+        share += f" [{figure(covered.lower)}, {figure(covered.upper)}]"
+    return [figure(mean["ae"]), share, figure(mean["width"])]
 
 
 def _by_share(
     name: str,
     title: str,
-    groups: Mapping[str, pa.Table],
-    by: str,
+    table: pa.Table,
+    by: tuple[str, str],
     columns: Sequence[str],
     cells: Callable[[pa.Table], list[str]],
     note: str,
 ) -> RenderedTable:
-    """A row for each value of `by`, and `columns` of `cells` for each label share."""
-    parts = list(groups.values())
-    shares = _distinct(pa.concat_tables(parts), "label_share") if parts else []
+    """Groups and rows `by` two columns; `columns` of `cells` for each label share."""
+    shares = table["label_share"].unique().to_pylist()
+    group, row = by
+    groups = _parts(table, group)
+    if group == "dataset" and len(groups) > 1:
+        groups = {"all data sets": table, **groups}
     rows = {}
-    for group, table in groups.items():
+    for name_of_group, some in groups.items():
         # Size classes such as 100-500 are in the order of their numbers.
-        for value in sorted(
-            _distinct(table, by), key=lambda text: int("0" + re.split(r"\D", text)[0])
+        for value, one in sorted(
+            _parts(some, row).items(),
+            key=lambda part: int("0" + re.split(r"\D", part[0])[0]),
         ):
-            row = of(table, **{by: value})
-            each = (cells(of(row, label_share=share)) for share in shares)
-            rows[group, value] = [text for texts in each for text in texts]
+            each = (cells(of(one, label_share=share)) for share in shares)
+            rows[name_of_group, value] = [text for texts in each for text in texts]
     header = [f"{100 * share:g} % labels: {c}" for share in shares for c in columns]
-    return RenderedTable(name, title, (by, *header), rows, (note,))
-
-
-def _of_each_design(table: pa.Table) -> dict[str, pa.Table]:
-    designs = _distinct(table, "design")
-    return {f"{name} labels": of(table, design=name) for name in designs}
+    return RenderedTable(name, title, (row, *header), rows, note)
 
 
 def _designs(table: pa.Table) -> RenderedTable:
     """Errors and coverage by design, on communities and for the complete graph."""
 
     def cells(rows: pa.Table) -> list[str]:
-        whole, made = pc.equal(rows["communities"], "whole"), []
-        for part in (rows.filter(pc.invert(whole)), rows.filter(whole)):
-            made += [_error(part), _covered(part)[0]]
-        return made
+        each = (_figures(rows.filter(part)) for part in (~WHOLE, WHOLE))
+        return [text for texts in each for text in texts[:2]]
 
     # In the order of `COMPARED`.
-    parts = [of(_large(real(table)), estimator=name) for name in COMPARED]
     return _by_share(
         "communities-designs",
         "Designs of labels: error and coverage on communities and complete graphs",
-        _of_each_design(pa.concat_tables(parts)),
-        "estimator",
+        pa.concat_tables([of(table, estimator=name) for name in COMPARED]),
+        (LABELS, "estimator"),
         ("AE", "coverage", "complete graph, AE", "complete graph, coverage"),
         cells,
         "A design that may label only some nodes can have fewer labels than the share "
@@ -345,55 +309,17 @@ def _designs(table: pa.Table) -> RenderedTable:
     )
 
 
-def _interval_tables(table: pa.Table) -> list[RenderedTable]:
-    """Coverage of `auto` by size and labels, and by family."""
-    table = table.filter(pc.is_valid(table["coverage"]))
-    inside = pc.if_else(table["labelled"], "labels inside", "no labels inside")
-    named = pc.binary_join_element_wise(table["sizes"], inside, ", ")
-    table = table.append_column("unlabelled members", named)
-    auto = real(of(table, estimator="auto"))
-    random = of(auto, design="random")
-    families = {
-        name: of(random, graph_family=name)
-        for name in _distinct(random, "graph_family")
-    }
-    columns = "coverage", "width"
-    return [
-        _by_share(
-            "communities-coverage",
-            "Intervals of auto: coverage and mean width",
-            _of_each_design(auto),
-            "unlabelled members",
-            columns,
-            _covered,
-            BOUNDS_NOTE,
-        ),
-        _by_share(
-            "communities-families-coverage",
-            "Intervals of auto by family of graphs and kind of communities, random "
-            "labels",
-            families,
-            "communities",
-            columns,
-            _covered,
-            BOUNDS_NOTE,
-        ),
-    ]
-
-
-def _errors(file: str, where: str, table: pa.Table, note: str) -> RenderedTable:
-    """Errors, coverage and width of every estimator on all data sets and on each."""
+def _intervals(
+    name: str, title: str, auto: pa.Table, by: tuple[str, str]
+) -> RenderedTable:
+    """Coverage and width of the intervals of `auto`."""
 
     def cells(rows: pa.Table) -> list[str]:
-        return [_error(rows), *_covered(rows)]
+        return _figures(rows)[1:]
 
-    names = _distinct(table, "dataset")
-    groups = {name: of(table, dataset=name) for name in names}
-    if len(names) > 1:
-        groups = {"all data sets": table, **groups}
-    columns = ("AE", "coverage", "width")
-    title = f"Errors and intervals on {where}"
-    return _by_share(file, title, groups, "estimator", columns, cells, note)
+    name, title = f"communities-{name}", f"Intervals of auto{title}"
+    columns = "coverage", "width"
+    return _by_share(name, title, auto, by, columns, cells, BOUNDS_NOTE)
 
 
 def community_tables(table: pa.Table) -> list[RenderedTable]:
@@ -406,13 +332,18 @@ def community_tables(table: pa.Table) -> list[RenderedTable]:
         "assumption holds; on communities, the assumptions of all but auto, cc and pcc "
         "mostly do not hold."
     )
+    design = pc.binary_join_element_wise(table["design"], "labels", " ")
+    inside = pc.if_else(table["labelled"], "labels inside", "no labels inside")
+    sizes = pc.binary_join_element_wise(table["sizes"], inside, ", ")
+    table = table.append_column(LABELS, design).append_column(SIZES, sizes)
     table = _with_best_rival(table)
-    large = _large(table)
+    large, real = table.filter(LARGE), table.filter(REAL)
+    large_real, auto = large.filter(REAL), of(real, estimator="auto")
     views = {
-        "": ("real communities, random labels", of(real(large), design="random")),
+        "": ("real communities, random labels", of(large_real, design="random")),
         "half-": (
             "communities without a label, while others have them",
-            of(real(large), design="half", labelled=False),
+            of(large_real, design="half", labelled=False),
         ),
         "app-": ("samples drawn by class", of(large, communities="app")),
         "by-class-": (
@@ -421,14 +352,28 @@ def community_tables(table: pa.Table) -> list[RenderedTable]:
         ),
     }
     made = [
-        _errors(f"communities-{part}ae", where, rows, note)
+        _by_share(
+            f"communities-{part}ae",
+            f"Errors and intervals on {where}",
+            rows,
+            ("dataset", "estimator"),
+            ("AE", "coverage", "width"),
+            _figures,
+            note,
+        )
         for part, (where, rows) in views.items()
     ]
     made += [
-        _designs(table),
+        _designs(large_real),
         _ratios(table, "pcc", TOLERANCE),
         _ratios(table, "prior", 1.0),
         _ratios(table, RIVAL, 1.0),
-        *_interval_tables(table),
+        _intervals("coverage", ": coverage and mean width", auto, (LABELS, SIZES)),
+        _intervals(
+            "families-coverage",
+            " by family of graphs and kind of communities, random labels",
+            of(auto, design="random"),
+            ("graph_family", "communities"),
+        ),
     ]
     return [one for one in made if one.rows]

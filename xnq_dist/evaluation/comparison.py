@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from xnq_dist.core.errors import InputError
 from xnq_dist.core.lock import run_lock
 from xnq_dist.core.progress import Progress
 from xnq_dist.core.settings import Settings
-from xnq_dist.core.store import Folder, RunDirectory, deleting_damage
+from xnq_dist.core.store import Folder, deleting_damage
 from xnq_dist.evaluation.task import TaskSource
 from xnq_dist.graph.feature_types import chosen_columns
 from xnq_dist.graph.tables import Sources, open_table
@@ -45,9 +45,13 @@ class DataSource:
     task: TaskSource
     family: str
     """Group of similar graphs, which are left out together."""
+    memberships: str | None
+    """Its table of communities; None: there is none."""
 
 
-def find_data(data: str, splits: str | None, positive: str | None) -> DataSource:
+def find_data(
+    data: str, splits: str | None, positive: str | None, **options: Any
+) -> DataSource:
     """Find a graph by its folder or by its name in ``XNQ_DATA_DIR``.
 
     Raises
@@ -56,7 +60,12 @@ def find_data(data: str, splits: str | None, positive: str | None) -> DataSource
         When there is no such graph.
     """
     from xnq_dist.evaluation.datasets.families import family_of
-    from xnq_dist.evaluation.datasets.known_graphs import TASKS, VARIABLE, download
+    from xnq_dist.evaluation.datasets.known_graphs import (
+        TABLES,
+        TASKS,
+        VARIABLE,
+        download,
+    )
 
     folder, root = Path(data).expanduser(), os.environ.get(VARIABLE)
     name, usual_splits = folder.absolute().name, "splits.parquet"
@@ -72,7 +81,7 @@ def find_data(data: str, splits: str | None, positive: str | None) -> DataSource
     elif root and not folder.exists():
         # A graph in the data folder that is not in the paper.
         folder = Path(root).expanduser() / data
-    for table in ("nodes.parquet", "edges.parquet"):
+    for table in TABLES:
         if not (folder / table).exists():
             raise InputError(
                 f"--data {data}: {folder / table} does not exist: name a folder with "
@@ -82,38 +91,20 @@ def find_data(data: str, splits: str | None, positive: str | None) -> DataSource
     # Splits are a file in the folder, or a path.
     inside = folder / (splits or usual_splits)
     chosen = str(inside) if inside.exists() else splits
-    tables = Sources(str(folder / "nodes.parquet"), str(folder / "edges.parquet"))
-    task = TaskSource(name, chosen, positive)
-    return DataSource(tables, task, family_of(name, folder))
-
-
-def _with_features(source: DataSource, settings: Settings) -> tuple[Settings, bool]:
-    """Settings with the features that ``auto`` chooses, and whether there are any."""
-    nodes = open_table(source.tables.nodes, "node table", settings.input)
-    columns = chosen_columns(nodes, settings)
-    settings = settings.model_copy(update={"columns": columns})
-    return settings, columns.features is not None
+    tables = Sources(*(str(folder / table) for table in TABLES))
+    task = TaskSource(name, chosen, positive, **options)
+    given = folder / "memberships.parquet"
+    memberships = str(given) if given.exists() else None
+    return DataSource(tables, task, family_of(name, folder), memberships)
 
 
 Job = Callable[..., dict[str, "pa.Table"]]
 """Evaluates one method, or communities, on one dataset; returns tables by name. Called
 with a client, the work and ``progress``."""
-Jobs = Mapping[str, Job]
-"""By the name under which the tables are kept."""
+JobsOf = Callable[[DataSource, bool], Mapping[str, Job]]
+"""A graph, whether it has features -> jobs by the name under which tables are kept."""
 Render = Callable[..., list["RenderedTable"]]
 """Makes tables in Markdown from the published ones."""
-
-
-def _prepare(
-    source: DataSource, settings: Settings, out: str, progress: Progress
-) -> EvaluationWork:
-    """Write graph and labels where the workers read them, and check the task."""
-    from xnq_dist.evaluation.work import EvaluationWork
-
-    pipeline.prepare(RunDirectory(out), source.tables, settings, progress)
-    work = EvaluationWork(out, source.task, settings)
-    work.task()
-    return work
 
 
 def _publish(
@@ -139,35 +130,45 @@ def _publish(
 
 
 def _run(
-    datasets: Sequence[tuple[DataSource, Settings, Jobs]],
+    sources: Sequence[DataSource],
     out: str,
+    settings: Settings,
+    jobs_of: JobsOf,
     names: Sequence[str],
     render: Render,
 ) -> dict[str, Any]:
     """Run the jobs of every dataset, then write the tables of these names."""
     from xnq_dist.evaluation.keep import keep
+    from xnq_dist.evaluation.work import EvaluationWork
 
+    datasets = []
+    for source in sources:
+        nodes = open_table(source.tables.nodes, "node table", settings.input)
+        columns = chosen_columns(nodes, settings)
+        suited = settings.model_copy(update={"columns": columns})
+        jobs = jobs_of(source, columns.features is not None)
+        datasets.append((source, suited, jobs))
     folder = Folder.of(out)
     folder.create()
-    cluster = datasets[0][1].cluster
 
     def connected(
         job: Job, work: EvaluationWork, connection: Connection, progress: Progress
     ) -> dict[str, pa.Table]:
-        with connect(connection, cluster.timeout) as client:
+        with connect(connection, settings.cluster.timeout) as client:
             return job(client, work, progress=progress)
 
-    with run_lock(folder), open_cluster(cluster) as connection:
-        for source, settings, jobs in datasets:
+    with run_lock(folder), open_cluster(settings.cluster) as connection:
+        for source, suited, jobs in datasets:
             dataset = source.task.dataset
             where = folder.child(dataset)
             with (
                 pipeline.open_run(where.location, source.tables) as run,
                 deleting_damage(run),
             ):
-                work = in_view(
-                    "graph", partial(_prepare, source, settings, run.location)
-                )
+                in_view("graph", partial(pipeline.prepare, run, source.tables, suited))
+                work = EvaluationWork(run.location, source.task, suited)
+                # Folds that cannot be used are refused before a job begins.
+                work.task()
                 for name, job in jobs.items():
                     tables = in_view(dataset, partial(connected, job, work, connection))
                     keep(where, tables, name)
@@ -181,43 +182,39 @@ def _run(
 
 
 def run_evaluation(
-    sources: list[DataSource],
+    sources: Sequence[DataSource],
     out: str,
-    methods: list[str],
     settings: Settings,
+    methods: Sequence[str],
     draws: int,
-    quantifiers: list[str] | None,
-    folds: list[int] | None,
-    label_shares: list[float],
+    quantifiers: Sequence[str] | None,
 ) -> dict[str, Any]:
     """Evaluate every method on every dataset and return a summary."""
     from xnq_dist.evaluation.methods.known_methods import choose_methods
     from xnq_dist.evaluation.on_workers import evaluate_method
     from xnq_dist.evaluation.paper import paper_tables
 
-    datasets = []
-    chosen, shares = None if folds is None else tuple(folds), tuple(label_shares)
-    for one in sources:
-        suited, has_features = _with_features(one, settings)
-        evaluated = choose_methods(methods, has_features)
-        rule: dict[str, Any] = {"draws": draws, "quantifiers": quantifiers}
-        jobs = {m.name: partial(evaluate_method, method=m, **rule) for m in evaluated}
-        task = replace(one.task, folds=chosen, label_shares=shares)
-        datasets.append((replace(one, task=task), suited, jobs))
+    def jobs_of(source: DataSource, has_features: bool) -> Mapping[str, Job]:
+        job = partial(evaluate_method, draws=draws, quantifiers=quantifiers)
+        chosen = choose_methods(methods, has_features)
+        return {method.name: partial(job, method=method) for method in chosen}
 
     # Configurations are kept, but no table shows them.
-    return _run(datasets, out, RESULTS, lambda *tables: paper_tables(*tables[:2]))
+    def render(*tables: pa.Table) -> list[RenderedTable]:
+        return paper_tables(*tables[:2])
+
+    return _run(sources, out, settings, jobs_of, RESULTS, render)
 
 
 def run_communities_evaluation(
-    sources: list[DataSource],
+    sources: Sequence[DataSource],
     out: str,
-    kinds: list[str],
-    designs: list[str],
     settings: Settings,
-    quantifiers: list[str] | None,
-    label_shares: list[float],
+    kinds: Sequence[str],
+    designs: Sequence[str],
     draws: int,
+    quantifiers: Sequence[str] | None,
+    label_shares: Sequence[float],
 ) -> dict[str, Any]:
     """Evaluate every quantifier on real communities of every dataset.
 
@@ -238,23 +235,12 @@ def run_communities_evaluation(
     )
     from xnq_dist.evaluation.community_tables import community_tables
 
-    paths = [Path(one.tables.nodes).parent / "memberships.parquet" for one in sources]
-    memberships = [str(path) if path.exists() else None for path in paths]
-    check_plan(kinds, designs, quantifiers, label_shares, memberships)
+    memberships = [one.memberships for one in sources]
+    check_plan(kinds, label_shares, memberships)
 
-    datasets = []
-    for one, members in zip(sources, memberships, strict=True):
-        suited, _ = _with_features(one, settings)
-        plan = CasePlan(
-            kinds,
-            label_shares,
-            designs,
-            quantifiers,
-            members,
-            one.family,
-            draws,
-        )
-        datasets.append(
-            (one, suited, {"communities": partial(evaluate_communities, plan=plan)})
-        )
-    return _run(datasets, out, COMMUNITY_RESULTS, community_tables)
+    def jobs_of(source: DataSource, has_features: bool) -> Mapping[str, Job]:
+        of_graph = source.memberships, source.family
+        plan = CasePlan(kinds, label_shares, designs, quantifiers, *of_graph, draws)
+        return {"communities": partial(evaluate_communities, plan=plan)}
+
+    return _run(sources, out, settings, jobs_of, COMMUNITY_RESULTS, community_tables)

@@ -20,6 +20,7 @@ from scipy.sparse.csgraph import breadth_first_order
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
+from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32, offsets_of
 from xnq_dist.core.random_bits import Purpose, stream
 
 __all__ = ["DESIGNS", "GROUP_RESOLUTION", "Drawn", "LabelPool", "Shown", "draw_labels"]
@@ -33,7 +34,6 @@ POSITIVE_ODDS = 5.0
 PART = 3
 """``high_degree`` and ``region`` may label one in `PART` nodes."""
 
-Mask = NDArray[np.bool_]
 Drawn = Literal["unknown", "random", "by_class", "by_place"]
 
 
@@ -41,16 +41,16 @@ Drawn = Literal["unknown", "random", "by_class", "by_place"]
 class LabelPool:
     """The nodes and graph that designs draw from."""
 
-    truth: NDArray[np.int32]
+    truth: Ints32
     """Class codes, -1 if unknown, shape (N,)."""
     n_classes: int
-    group: NDArray[np.int64]
+    group: Ints
     """Leiden community of every node, shape (N,)."""
     adjacency: csr_array[Any]
     """Row v holds the in-neighbours of node v, shape (N, N)."""
 
     @property
-    def known(self) -> Mask:
+    def known(self) -> Bools:
         """Nodes whose class is known, shape (N,)."""
         return np.asarray(self.truth >= 0)
 
@@ -59,7 +59,7 @@ class LabelPool:
 class Shown:
     """Labels of one draw."""
 
-    labels: NDArray[np.int32]
+    labels: Ints32
     """Class codes, -1 if not shown, shape (N,)."""
     drawn: Drawn = "unknown"
     """The value of `labels.drawn` that describes the design."""
@@ -89,7 +89,7 @@ def draw_labels(name: str, pool: LabelPool, share: float, seed: int) -> Shown:
     return Shown(np.where(chosen, pool.truth, -1).astype(np.int32), design.drawn)
 
 
-def _first(pool: LabelPool, rows: NDArray[np.int64], count: int) -> Mask:
+def _first(pool: LabelPool, rows: Ints, count: int) -> Bools:
     chosen = np.zeros(len(pool.truth), np.bool_)
     chosen[rows[:count]] = True
     return chosen
@@ -97,10 +97,10 @@ def _first(pool: LabelPool, rows: NDArray[np.int64], count: int) -> Mask:
 
 def _by_class(
     pool: LabelPool,
-    odds: NDArray[np.float64],
+    odds: Floats,
     share: float,
     random: np.random.Generator,
-) -> Mask:
+) -> Bools:
     """Random nodes of each class, with probabilities proportional to its `odds`."""
     sizes = np.bincount(pool.truth[pool.known], minlength=pool.n_classes)
     each = float(share * sizes.sum() / (odds @ sizes))
@@ -112,35 +112,33 @@ def _by_class(
     return chosen
 
 
-def _random(pool: LabelPool, random: np.random.Generator) -> Mask:
+def _random(pool: LabelPool, random: np.random.Generator) -> Bools:
     """All nodes."""
     return pool.known
 
 
-def _half(pool: LabelPool, random: np.random.Generator) -> Mask:
+def _half(pool: LabelPool, random: np.random.Generator) -> Bools:
     """Nodes of random communities that together have half of all nodes or more."""
     sizes = np.bincount(pool.group)
     order = random.permutation(len(sizes))
-    before = np.concatenate([[0], np.cumsum(sizes[order])[:-1]])
-    chosen = np.zeros(len(sizes), np.bool_)
-    chosen[order[before < len(pool.group) / 2]] = True
-    return np.asarray(chosen[pool.group])
+    before = offsets_of(sizes[order])[:-1]
+    return np.isin(pool.group, order[before < len(pool.group) / 2])
 
 
-def _balanced(pool: LabelPool, random: np.random.Generator) -> NDArray[np.float64]:
+def _balanced(pool: LabelPool, random: np.random.Generator) -> Floats:
     """Odds with which every class has the same number of labels."""
     sizes = np.bincount(pool.truth[pool.known], minlength=pool.n_classes)
     return 1 / np.maximum(sizes, 1)
 
 
-def _positives(pool: LabelPool, random: np.random.Generator) -> NDArray[np.float64]:
+def _positives(pool: LabelPool, random: np.random.Generator) -> Floats:
     """Odds of `POSITIVE_ODDS` for the last class, relative to the others."""
     odds = np.ones(pool.n_classes)
     odds[-1] = POSITIVE_ODDS
     return odds
 
 
-def _high_degree(pool: LabelPool, random: np.random.Generator) -> Mask:
+def _high_degree(pool: LabelPool, random: np.random.Generator) -> Bools:
     """The third of the nodes with the largest in-degree."""
     n_nodes = len(pool.truth)
     degree = np.diff(pool.adjacency.indptr)
@@ -148,7 +146,7 @@ def _high_degree(pool: LabelPool, random: np.random.Generator) -> Mask:
     return _first(pool, order, n_nodes // PART)
 
 
-def _region(pool: LabelPool, random: np.random.Generator) -> Mask:
+def _region(pool: LabelPool, random: np.random.Generator) -> Bools:
     """One region: the third of the nodes nearest to a random node."""
     n_nodes = len(pool.truth)
     within = np.zeros(n_nodes, np.bool_)

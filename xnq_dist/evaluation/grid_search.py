@@ -31,6 +31,15 @@ def reservoir_draws(settings: Settings, draws: int) -> list[Configuration]:
     settings specify are fixed, and the other values of a draw do not change with them.
 
     """
+    reservoir = settings.reservoir
+    given = {
+        "recurrent_scale": reservoir.recurrent_scale,
+        "input_scale": reservoir.input_scale,
+        "C": settings.readout.C,
+    }
+    fixed = {name: value for name, value in given.items() if value != "select"}
+    if "dim" in reservoir.model_fields_set:
+        fixed["dim"] = reservoir.dim
     configurations = []
     for draw in range(draws):
         key = settings.seed, Purpose.SEARCH, draw
@@ -45,16 +54,7 @@ def reservoir_draws(settings: Settings, draws: int) -> list[Configuration]:
             "C": _log_uniform(STRENGTHS, scales[2]),
             "seed": int(stream_key(*key).generate_state(1)[0]),
         }
-        fixed = settings.reservoir
-        if "dim" in fixed.model_fields_set:
-            configuration["dim"] = fixed.dim
-        for name in ("recurrent_scale", "input_scale"):
-            value = getattr(fixed, name)
-            if value != "select":
-                configuration[name] = value
-        if settings.readout.C != "select":
-            configuration["C"] = settings.readout.C
-        configurations.append(configuration)
+        configurations.append(configuration | fixed)
     return configurations
 
 

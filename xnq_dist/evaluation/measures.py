@@ -5,35 +5,35 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["absolute_error", "mean_errors", "relative_absolute_error"]
+from xnq_dist.core.arrays import Floats
 
-Array = NDArray[np.float64]
+__all__ = ["absolute_error", "errors_of", "relative_absolute_error"]
 
 
-def absolute_error(true: Array, estimate: Array) -> Array:
+def absolute_error(true: Floats, estimate: Floats) -> Floats:
     """AE, shape (S,): mean over classes of ``|estimate - true|``, shapes (S, C)."""
-    error: Array = np.abs(estimate - true).mean(axis=1)
+    error: Floats = np.abs(estimate - true).mean(axis=1)
     return error
 
 
 def relative_absolute_error(
-    true: Array, estimate: Array, sizes: NDArray[np.int64]
-) -> Array:
+    true: Floats, estimate: Floats, sizes: NDArray[np.number]
+) -> Floats:
     """RAE, shape (S,): mean over classes of ``|estimate - true| / (true + eps)``.
 
     The smoothing factor is ``eps = 1 / (2 |S|)`` (Forman 2008), so that the error is
     finite for a class that is not in the sample; ``sizes`` are the samples' sizes.
     """
     eps = 0.5 / np.asarray(sizes, np.float64)[:, None]
-    error: Array = (np.abs(estimate - true) / (true + eps)).mean(axis=1)
+    error: Floats = (np.abs(estimate - true) / (true + eps)).mean(axis=1)
     return error
 
 
-def mean_errors(
-    true: Array, estimate: Array, sizes: NDArray[np.int64]
-) -> dict[str, float]:
-    """Mean AE and RAE over the samples, by name of the metric."""
+def errors_of(
+    true: Floats, estimate: Floats, sizes: NDArray[np.number]
+) -> dict[str, Floats]:
+    """AE and RAE of the samples, by name of the metric."""
     return {
-        "ae": float(absolute_error(true, estimate).mean()),
-        "rae": float(relative_absolute_error(true, estimate, sizes).mean()),
+        "ae": absolute_error(true, estimate),
+        "rae": relative_absolute_error(true, estimate, sizes),
     }

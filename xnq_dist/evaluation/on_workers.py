@@ -13,22 +13,22 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from distributed import Client
-from numpy.typing import NDArray
 
 from xnq_dist.core import cluster
+from xnq_dist.core.arrays import Floats
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import RunDirectory, fingerprint
 from xnq_dist.core.tasks import tasks_on
 from xnq_dist.evaluation.keep import arrow_schema
-from xnq_dist.evaluation.measures import mean_errors
+from xnq_dist.evaluation.measures import errors_of
 from xnq_dist.evaluation.methods.known_methods import Method
 from xnq_dist.evaluation.protocol import REPEATS, SAMPLE_SIZE, draw_samples
 from xnq_dist.evaluation.scoring import calibrated, estimates, quantifiers_for
@@ -63,9 +63,9 @@ class Figure:
     """Mean error over the samples by metric."""
     seconds: float
     """Wall time to make the scores."""
-    true: NDArray[np.float64]
+    true: Floats
     """True prevalences of the samples, shape (S, C)."""
-    estimate: NDArray[np.float64]
+    estimate: Floats
     """Estimated prevalences, as `true`."""
 
 
@@ -99,7 +99,7 @@ def evaluate_method(
         When workers are lost or scores are not numbers.
     """
     task, name = work.task(), method.name
-    names = quantifiers_for(quantifiers, len(task.classes), method.crisp)
+    names = quantifiers_for(quantifiers, task.n_classes, method.crisp)
     if not names:
         raise StageError(
             f"method {name!r} gives votes only, which need the quantifier cc or acc: "
@@ -122,14 +122,12 @@ def evaluate_method(
     results, estimated = [], []
     for role, figures in ("validation", validation), ("test", test):
         for one in figures:
-            split = task.splits[one.unit.split]
-            row = of_method | {
+            row = of_method | vars(task.splits[one.unit.split])
+            row |= {
                 "embedder": method.embedder,
                 "quantifier": one.quantifier,
                 "calibration": one.calibration,
-                "fold": split.fold,
                 "draw": one.unit.draw,
-                "label_share": split.label_share,
                 "split": role,
                 "selected": role == "test" or one in chosen,
                 "seconds": one.seconds,
@@ -158,11 +156,10 @@ def _estimate_rows(
     """True and estimated prevalence of every sample, schema ``estimates``."""
     samples, n_classes = figure.true.shape
     count = samples * n_classes
+    same = ("dataset", "method", "quantifier", "fold", "label_share")
     columns = {
-        **{n: [row[n]] * count for n in ("dataset", "method", "quantifier")},
-        "fold": np.full(count, row["fold"], np.int32),
-        "label_share": np.full(count, row["label_share"]),
-        "sample": np.repeat(np.arange(samples, dtype=np.int32), n_classes),
+        **{name: [row[name]] * count for name in same},
+        "sample": np.repeat(np.arange(samples), n_classes),
         "class": list(classes) * samples,
         "true": figure.true.ravel(),
         "estimate": figure.estimate.ravel(),
@@ -199,17 +196,12 @@ def _score(
     missing = [one for one in units if not folder.exists(f"{one.key}.npy")]
     done = 0
     try:
-        for draw, configuration in enumerate(configurations):
-            of_draw = [one for one in missing if one.draw == draw]
-            if not of_draw:
-                continue
+        for draw, some in groupby(missing, lambda one: one.draw):
+            of_draw = list(some)
             splits = [one.split for one in of_draw]
-            made = method.score(client, work, configuration, splits)
+            made = method.score(client, work, configurations[draw], splits)
             for one, scores in zip(of_draw, made, strict=True):
-                arrays = {n: np.asarray(value) for n, value in vars(scores).items()}
-                for n in ("held_logits", "target_logits"):
-                    arrays[n] = arrays[n].astype(np.float32)
-                keep_arrays(folder, one.key, arrays.copy)
+                keep_arrays(folder, one.key, vars(scores).copy)
                 done += 1
                 progress(f"{method.name}: scores", done, len(missing))
     finally:
@@ -231,7 +223,7 @@ def _figures(
     rows = task.rows(unit.split, role)
     samples = draw_samples(
         task.labels[rows],
-        len(task.classes),
+        task.n_classes,
         role,
         task.splits[unit.split].fold,
         work.settings.seed,
@@ -244,9 +236,10 @@ def _figures(
         posteriors = calibrated(task, unit.split, scores, calibration, rows)
         for quantifier in quantifiers:
             found = estimates(*posteriors, samples, quantifier, work.settings)
-            errors = mean_errors(samples.prevalence, found, samples.sizes)
+            errors = errors_of(samples.prevalence, found, samples.sizes)
+            means = {name: float(each.mean()) for name, each in errors.items()}
             true = samples.prevalence[:kept]
-            rule = unit, quantifier, calibration, errors, float(scores.seconds)
+            rule = unit, quantifier, calibration, means, float(scores.seconds)
             figures.append(Figure(*rule, true, found[:kept]))
     return figures
 

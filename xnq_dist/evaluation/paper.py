@@ -10,7 +10,6 @@ five folds; the paper does not state whether it divides by n or n - 1.
 
 from __future__ import annotations
 
-import csv
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv as pacsv
 
 from xnq_dist.core.quantifiers import QUANTIFIERS
 from xnq_dist.evaluation.rendered_table import EMPTY, RenderedTable
@@ -50,20 +50,20 @@ NOTE = (
 )
 
 
-def _published(file: str) -> list[dict[str, str]]:
-    with Path(__file__).with_name(file).open(encoding="utf-8", newline="") as lines:
-        return list(csv.DictReader(lines))
+def _published(file: str) -> list[Any]:
+    table = pacsv.read_csv(Path(__file__).with_name(file))
+    return [row.values() for row in table.to_pylist()]
 
 
 FIGURES = {
-    (row["metric"], row["row"], row["dataset"]): (float(row["mean"]), float(row["sd"]))
-    for row in _published("paper_figures.csv")
+    (metric, row, dataset): (mean, sd)
+    for metric, row, dataset, mean, sd in _published("paper_figures.csv")
 }
 """Published mean error and standard deviation by metric, row and data set; a row is a
 method, or a quantifier on XNQ's embeddings."""
 COMPARISON = {
-    (row["kind"], row["row"]): [float(row[n]) for n in ("worse", "equal", "better")]
-    for row in _published("paper_comparison.csv")
+    (kind, row): probabilities
+    for kind, row, *probabilities in _published("paper_comparison.csv")
 }
 """Published probabilities that XNQ's AE is worse, equal or better."""
 METHODS = [*dict.fromkeys(method for _, method, _ in FIGURES)]
@@ -138,8 +138,9 @@ def fold_errors(results: pa.Table) -> list[Tested]:
         others = [name for name in errors if method == REFERENCE and name != chosen]
         for name in [chosen, *others]:
             named = method if name == chosen else name
-            column = f"{dataset}, {100 * share:.3g} % of the labels"
-            column = dataset if share == 1 else column
+            column = dataset
+            if share < 1:
+                column += f", {100 * share:.3g} % of the labels"
             tested.append(Tested(dataset, column, named, name, errors[name]["test"]))
     return tested
 
@@ -201,7 +202,7 @@ def _errors(tested: Sequence[Tested], kind: str, metric: str) -> RenderedTable:
         f"Test {metric.upper()} on {kind} data sets",
         ("method", *datasets, "quantifiers (folds)", "folds"),
         dict(sorted(rows.items(), key=lambda item: item[0][0])),
-        (NOTE,),
+        NOTE,
     )
 
 
@@ -222,10 +223,8 @@ def _cost(results: pa.Table) -> RenderedTable:
         "Seconds of a configuration in a fold",
         ("method", *datasets),
         {("", m): [seconds.get((m, d), EMPTY) for d in datasets] for m in methods},
-        (
-            "Seconds to compute the scores (embedding and readout), mean over "
-            "configurations, folds and label shares.",
-        ),
+        "Seconds to compute the scores (embedding and readout), mean over "
+        "configurations, folds and label shares.",
     )
 
 
@@ -292,15 +291,16 @@ def _comparison(kinds: Mapping[str, Sequence[Tested]]) -> RenderedTable:
         complete = [one for one in tested if one.column == one.dataset]
         for metric in DIGITS:
             values = _values(complete, metric)
-            for method in _ordered((name for name, _ in values), METHODS):
-                pairs = [
-                    (np.mean(values[REFERENCE, name]), np.mean(each))
-                    for (of, name), each in list(values.items())
-                    if of == method and values[REFERENCE, name]
+            means = {key: float(np.mean(each)) for key, each in values.items()}
+            for method in _ordered((name for name, _ in means), METHODS):
+                both = [
+                    d for of, d in means if of == method and (REFERENCE, d) in means
                 ]
-                if method == REFERENCE or len(pairs) < 2:
+                if method == REFERENCE or len(both) < 2:
                     continue
-                ours, theirs = zip(*pairs, strict=True)
+                ours, theirs = (
+                    [means[m, d] for d in both] for m in (REFERENCE, method)
+                )
                 rope, found = compare(ours, theirs, NSAMPLES)
                 texts = [f"{p:.3f}" for p in found]
                 if metric == "ae" and (kind, method) in COMPARISON:
@@ -309,12 +309,12 @@ def _comparison(kinds: Mapping[str, Sequence[Tested]]) -> RenderedTable:
                         f"{t} ({p:.3f})" for t, p in zip(texts, paper, strict=True)
                     ]
                 group = f"{kind} data sets, {metric.upper()}"
-                rows[group, method] = [str(len(pairs)), f"{rope:.4f}", *texts]
+                rows[group, method] = [str(len(both)), f"{rope:.4f}", *texts]
     against = f"{REFERENCE} against"
     return RenderedTable(
         "comparison",
         f"Bayesian comparison with {REFERENCE}",
         (against, "data sets", "rope", "p(worse)", "p(equal)", "p(better)"),
         rows,
-        (note,),
+        note,
     )

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.evaluation.datasets.test_folds import ROLES
 from xnq_dist.quantify.interface import Communities
@@ -31,18 +31,16 @@ class Samples:
 
     sets: Communities
     """Members are indices into the rows that were drawn from, with repetitions."""
-    prevalence: NDArray[np.float64]
+    prevalence: Floats
     """True prevalences, shape (S, C)."""
 
     @property
-    def sizes(self) -> NDArray[np.int64]:
+    def sizes(self) -> Ints:
         """Number of members of each sample, shape (S,)."""
         return self.sets.sizes
 
 
-def kraemer(
-    count: int, n_classes: int, random: np.random.Generator
-) -> NDArray[np.float64]:
+def kraemer(count: int, n_classes: int, random: np.random.Generator) -> Floats:
     """Draw points uniformly from the simplex: gaps between sorted uniform numbers.
 
     The result has shape (count, n_classes); its rows sum to 1.
@@ -57,7 +55,7 @@ def kraemer(
 
 
 def draw_samples(
-    labels: NDArray[np.int32],
+    labels: Ints32,
     n_classes: int,
     role: str,
     fold: int,
@@ -92,18 +90,16 @@ def draw_samples(
     else:
         prevalence = kraemer(repeats, n_classes, random)
     counts = _integer_counts(prevalence, size)
-    members = np.empty((len(counts), size), np.int64)
-    for sample, row in enumerate(counts):
-        at = 0
-        for pool, count in zip(pools, row.tolist(), strict=True):
-            chosen = random.integers(0, len(pool), count)
-            members[sample, at : at + count] = pool[chosen]
-            at += count
+    members = [
+        pool[random.integers(0, len(pool), count)]
+        for row in counts.tolist()
+        for pool, count in zip(pools, row, strict=True)
+    ]
     offsets = np.arange(len(counts) + 1, dtype=np.int64) * size
-    return Samples(Communities(offsets, members.ravel()), counts / size)
+    return Samples(Communities(offsets, np.concatenate(members)), counts / size)
 
 
-def _integer_counts(prevalence: NDArray[np.float64], size: int) -> NDArray[np.int64]:
+def _integer_counts(prevalence: Floats, size: int) -> Ints:
     """Members of each class, rounded by the largest-remainder method, shape (S, C)."""
     exact = prevalence * size
     counts = np.floor(exact + 1e-9).astype(np.int64)

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import binom
 
+from xnq_dist.core.arrays import Bools, Floats, Ints
 from xnq_dist.evaluation.case import Case
-from xnq_dist.evaluation.estimators import Estimators
-from xnq_dist.evaluation.measures import absolute_error, relative_absolute_error
+from xnq_dist.evaluation.estimators import Estimate
+from xnq_dist.evaluation.measures import errors_of
 from xnq_dist.evaluation.regions import DECLARED
 from xnq_dist.quantify.interface import Communities, Estimates
 
@@ -40,7 +40,7 @@ SIZES = ((5, 20), (20, 50), (50, 100), (100, 500), (500, 2**62))
 
 
 def score_case(
-    case: Case, kinds: Mapping[str, Communities], estimators: Estimators
+    case: Case, kinds: Mapping[str, Communities], estimate: Estimate
 ) -> Iterator[dict[str, Any]]:
     """Apply every estimator to every kind of communities and yield mean results.
 
@@ -57,10 +57,10 @@ def score_case(
         true = counts / size[:, None]
         found = {
             name: _figures(result, some, true, size)
-            for name, result in estimators.estimates(sets, kind == DECLARED)
+            for name, result in estimate(sets, kind == DECLARED)
         }
         floor, no_bias = true + binomial_floor(counts), np.zeros(len(true))
-        found[FLOOR] = _errors(true, floor, size) | {"bias": no_bias}
+        found[FLOOR] = errors_of(true, floor, size) | {"bias": no_bias}
         for name, figures in found.items():
             for low, high in SIZES:
                 for has_labels in (False, True):
@@ -76,26 +76,16 @@ def score_case(
                         }
 
 
-def _errors(
-    true: NDArray[np.float64],
-    estimate: NDArray[np.float64],
-    size: NDArray[np.float64],
-) -> dict[str, NDArray[np.float64]]:
-    return {
-        "ae": absolute_error(true, estimate),
-        "rae": relative_absolute_error(true, estimate, size.astype(np.int64)),
-        "bias": estimate[:, -1] - true[:, -1],
-    }
-
-
 def _figures(
     result: Estimates,
-    scored: NDArray[np.bool_],
-    true: NDArray[np.float64],
-    size: NDArray[np.float64],
-) -> dict[str, NDArray[np.float64]]:
+    scored: Bools,
+    true: Floats,
+    size: Floats,
+) -> dict[str, Floats]:
     """Errors of each scored community; coverage and width if there are intervals."""
-    figures = _errors(true, result.prevalence[scored], size)
+    estimate = result.prevalence[scored]
+    figures = errors_of(true, estimate, size)
+    figures["bias"] = estimate[:, -1] - true[:, -1]
     if result.lower is not None and result.upper is not None:
         lower, upper = result.lower[scored], result.upper[scored]
         covered = (true >= lower - 1e-9) & (true <= upper + 1e-9)
@@ -104,9 +94,7 @@ def _figures(
     return figures
 
 
-def true_counts(
-    case: Case, sets: Communities
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def true_counts(case: Case, sets: Communities) -> tuple[Floats, Ints]:
     """Unlabelled members by class, shape (S, C), and labelled members, shape (S,)."""
     n_classes = len(case.nodes.classes)
     free = np.where(case.nodes.labels < 0, case.truth, -1)
@@ -114,7 +102,7 @@ def true_counts(
     return counts, sets.class_counts(case.nodes.labels, n_classes).sum(axis=1)
 
 
-def binomial_floor(counts: NDArray[np.float64]) -> NDArray[np.float64]:
+def binomial_floor(counts: Floats) -> Floats:
     """Expected error of someone who knows each community's probabilities of a class.
 
     This is the mean absolute deviation of a binomial share (de Moivre), by class.

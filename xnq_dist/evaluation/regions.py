@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import breadth_first_order
 
-from xnq_dist.core.arrays import offsets_of
+from xnq_dist.core.arrays import Bools, Ints, Ints32, offsets_of
 from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.quantify.interface import Communities
@@ -71,7 +71,7 @@ REPEATS = 5
 PREVALENCES = 21
 
 
-def communities_of(assignment: NDArray[np.int64]) -> Communities:
+def communities_of(assignment: Ints) -> Communities:
     """Make communities 0, 1, ... from the community of every node, shape (N,).
 
     Examples
@@ -79,8 +79,7 @@ def communities_of(assignment: NDArray[np.int64]) -> Communities:
     >>> communities_of(np.array([1, 0, 1])).members.tolist()
     [1, 0, 2]
     """
-    sizes = np.bincount(assignment)
-    offsets = offsets_of(sizes)
+    offsets = offsets_of(np.bincount(assignment))
     return Communities(offsets, np.argsort(assignment, kind="stable"))
 
 
@@ -123,10 +122,10 @@ def _region(
     start: int,
     size: int,
     random: np.random.Generator,
-) -> NDArray[np.int64]:
+) -> Ints:
     """A region of at most `size` nodes; followers are all neighbours of the start."""
 
-    def neighbours(node: int) -> NDArray[np.int64]:
+    def neighbours(node: int) -> Ints:
         ends = adjacency.indptr[node : node + 2]
         return np.asarray(adjacency.indices[slice(*ends)], np.int64)
 
@@ -152,7 +151,7 @@ def _region(
     return np.array(list(seen))
 
 
-def _unions(assignment: NDArray[np.int64], seed: int) -> dict[str, Communities]:
+def _unions(assignment: Ints, seed: int) -> dict[str, Communities]:
     """Unions of random communities, in which common errors do not average out."""
     random = stream(seed, Purpose.REGIONS, REGIONS.index("unions"))
     number = int(assignment.max(initial=-1)) + 1
@@ -169,7 +168,7 @@ def draw_attributes(features: NDArray[np.floating], seed: int) -> Communities:
     """Groups by deciles of random features, shape (N, F); for flags, nodes with it."""
     n_nodes, n_features = features.shape
     random = stream(seed, Purpose.REGIONS, len(KINDS))
-    sets: list[NDArray[np.int64]] = []
+    sets: list[Ints] = []
     used = 0
     for column in random.permutation(n_features).tolist():
         values = features[:, column]
@@ -185,33 +184,32 @@ def draw_attributes(features: NDArray[np.floating], seed: int) -> Communities:
     return Communities.of(sets)
 
 
-def by_kind(names: Sequence[str], sets: Communities) -> dict[str, Communities]:
-    """Divide given communities into kinds by the first word of their names.
+def by_kind(names: Sequence[str], sets: list[Ints]) -> dict[str, Communities]:
+    """Divide communities with these members into kinds by their names' first word.
 
     Kinds are named ``given dorm``, ...; there is one kind ``given`` unless all names
     begin with one of a few words, followed by a space.
 
     Examples
     --------
-    >>> sets = Communities.of([np.array([0]), np.array([1]), np.array([2])])
+    >>> sets = [np.array([0]), np.array([1]), np.array([2])]
     >>> list(by_kind(["dorm 1", "year 2005", "dorm 2"], sets))
     ['given dorm', 'given year']
     """
-    kinds: dict[str, list[NDArray[np.int64]]] = defaultdict(list)
-    parts = np.split(sets.members, sets.offsets[1:-1])
-    for name, members in zip(names, parts, strict=True):
+    kinds: dict[str, list[Ints]] = defaultdict(list)
+    for name, members in zip(names, sets, strict=True):
         word, _, rest = name.partition(" ")
         kinds[word if rest else ""].append(members)
     several = 1 < len(kinds) <= MAX_KINDS and 2 * len(kinds) <= len(names) + 1
     if not several or "" in kinds:
-        return {"given": sets}
+        return {"given": Communities.of(sets)}
     return {f"given {kind}": Communities.of(members) for kind, members in kinds.items()}
 
 
 def draw_samples_by_class(
-    truth: NDArray[np.int32],
+    truth: Ints32,
     n_classes: int,
-    drawn: NDArray[np.bool_],
+    drawn: Bools,
     smallest: int,
     seed: int,
 ) -> Communities:

@@ -24,7 +24,7 @@ class RenderedTable:
     header: Sequence[str]
     rows: Mapping[tuple[str, str], Sequence[str]]
     """Texts of the other columns by group and name of the row."""
-    notes: Sequence[str] = ()
+    note: str
     """Sentences below the table."""
 
 
@@ -42,6 +42,4 @@ def to_markdown(table: RenderedTable) -> str:
     for name, *texts in lines:
         padded = [text.rjust(width) for text, width in zip(texts, others, strict=True)]
         made.append(f"| {' | '.join([name.ljust(first), *padded])} |")
-    for note in table.notes:
-        made += ["", note]
-    return "\n".join(made) + "\n"
+    return "\n".join([*made, "", table.note]) + "\n"

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, log_expit, logit
 
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
 from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.quantify.interface import Communities, Estimates
 from xnq_dist.readout.calibration import fit_calibration
@@ -44,9 +45,7 @@ Z = 1.96
 """Half the width of a 95 % interval in standard errors."""
 
 
-def plain_features(
-    features: NDArray[np.float32], both: csr_array[Any] | None
-) -> NDArray[np.float32]:
+def plain_features(features: Floats32, both: csr_array[Any] | None) -> Floats32:
     """Features of every node, and what a rival with neighbours knows.
 
     More than `MAX_WIDTH` features are reduced to `WIDTH` singular vectors.
@@ -73,12 +72,12 @@ def plain_features(
 
 
 def rival_scores(
-    features: NDArray[np.float32],
-    labels: NDArray[np.int32],
+    features: Floats32,
+    labels: Ints32,
     n_classes: int,
     seed: int,
     adjacency: csr_array[Any] | None = None,
-) -> NDArray[np.float64]:
+) -> Floats:
     """Log-probabilities of every node by the better classifier, shape (N, C).
 
     Every fold's models are fitted without its labels and do not know them as labels of
@@ -119,13 +118,11 @@ def rival_scores(
             log = np.log(np.maximum(scores, FLOOR))
             logs[at, folds == fold] = log[folds == fold]
             logs[at, free] += log[free] / FOLDS
-    calibrated, losses = [], []
+    calibrated = []
     for log in logs:
         fit = fit_calibration("bcts", log[known], labels[known], PRIOR_ROWS)
         calibrated.append(np.log(fit.apply(log).astype(np.float64)))
-        of_label = calibrated[-1][known, labels[known]]
-        losses.append(-float(np.mean(of_label)))
-    return calibrated[int(np.argmin(losses))]
+    return max(calibrated, key=lambda log: log[known, labels[known]].mean())
 
 
 def _classifiers(seed: int) -> list[Any]:
@@ -141,7 +138,7 @@ def _classifiers(seed: int) -> list[Any]:
     return [*linear, HistGradientBoostingClassifier(random_state=seed)]
 
 
-def _folds(labels: NDArray[np.int32], seed: int) -> NDArray[np.int64]:
+def _folds(labels: Ints32, seed: int) -> Ints:
     """Fold of every labelled node, balanced by class; -1 for others."""
     rows = stream(seed, Purpose.LABELLED_FOLDS, 1).permutation(
         np.flatnonzero(labels >= 0)
@@ -151,9 +148,7 @@ def _folds(labels: NDArray[np.int32], seed: int) -> NDArray[np.int64]:
     return folds
 
 
-def _shares(
-    both: csr_array[Any], shown: NDArray[np.int32], n_classes: int
-) -> NDArray[np.float32]:
+def _shares(both: csr_array[Any], shown: Ints32, n_classes: int) -> Floats32:
     """Class shares of labelled neighbours, and their number, shape (N, C + 1)."""
     one_hot = np.eye(n_classes)[shown] * (shown >= 0)[:, None]
     prior = one_hot.sum(axis=0) / one_hot.sum()
@@ -165,10 +160,12 @@ def _shares(
 
 def rival_estimates(
     sets: Communities,
-    scores: Mapping[str, NDArray[np.float64]],
-    labels: NDArray[np.int32],
+    scores: Mapping[str, Floats],
+    labels: Ints32,
 ) -> Iterator[tuple[str, Estimates]]:
     """Yield every rival's name and estimates for the unlabelled members.
+
+    An estimate is the mean score, with a binomial interval.
 
     Parameters
     ----------
@@ -177,65 +174,44 @@ def rival_estimates(
     labels
         Class codes, -1 if unknown, shape (N,).
     """
+    free, labelled = sets.only(labels < 0), sets.only(labels >= 0)
+    size = np.maximum(free.sizes, 1)[:, None]
+
+    def means(values: Floats) -> Floats:
+        """Means over the unlabelled members, whose values have shape (M, C)."""
+        community = free.community
+        sums = [np.bincount(community, column, len(free)) for column in values.T]
+        return np.asarray(np.stack(sums, axis=1) / size)
+
     for name, logs in scores.items():
-        yield name, _naive(sets, np.exp(logs), labels)
-    yield RIVALS[2], _with_intercepts(sets, np.exp(scores[RIVALS[1]]), labels)
+        mean = means(np.exp(logs)[free.members])
+        yield name, _estimates(mean, mean * (1 - mean) / size)
+    # A random intercept per community, one class against the rest.
+    x = logit(np.clip(np.exp(scores[RIVALS[1]]), FLOOR, 1 - FLOOR))
+    known, community = labels[labelled.members], labelled.community
+    found = [
+        _intercepts(column, known == code, community, len(sets))
+        for code, column in enumerate(x[labelled.members].T)
+    ]
+    intercept, spread = np.stack(found, axis=-1)
+    chance = expit(x[free.members] + intercept[free.community])
+    mean, inner = means(chance), means(chance * (1 - chance))
+    total = np.maximum(mean.sum(axis=1, keepdims=True), FLOOR)
+    yield RIVALS[2], _estimates(mean / total, inner / size + inner**2 * spread)
 
 
-def _sums(
-    community: NDArray[np.int64], values: NDArray[np.float64], count: int
-) -> NDArray[np.float64]:
-    """Sums of the columns of values by community, shape (S, C)."""
-    columns = [np.bincount(community, column, count) for column in values.T]
-    return np.stack(columns, axis=1)
-
-
-def _estimates(mean: NDArray[np.float64], variance: NDArray[np.float64]) -> Estimates:
+def _estimates(mean: Floats, variance: Floats) -> Estimates:
     half = Z * np.sqrt(variance)
     done = np.ones(len(mean), np.bool_)
     return Estimates(mean, done, mean - half, mean + half)
 
 
-def _naive(
-    sets: Communities, scores: NDArray[np.float64], labels: NDArray[np.int32]
-) -> Estimates:
-    """Mean score of the unlabelled members, with a binomial interval."""
-    free = sets.only(labels < 0)
-    size = np.maximum(free.sizes, 1)[:, None]
-    mean = _sums(free.community, scores[free.members], len(sets)) / size
-    return _estimates(mean, mean * (1 - mean) / size)
-
-
-def _with_intercepts(
-    sets: Communities, scores: NDArray[np.float64], labels: NDArray[np.int32]
-) -> Estimates:
-    """Mean score with a random intercept per community, one class against the rest."""
-    free, labelled = sets.only(labels < 0), sets.only(labels >= 0)
-    of_free, of_labelled = free.community, labelled.community
-    size = np.maximum(free.sizes, 1)[:, None]
-    means, variances = [], []
-    for code in range(scores.shape[1]):
-        x = logit(np.clip(scores[:, code], FLOOR, 1 - FLOOR))
-        positive = labels[labelled.members] == code
-        intercept, spread = _intercepts(
-            x[labelled.members], positive, of_labelled, len(sets)
-        )
-        chance = expit(x[free.members] + intercept[of_free])
-        both = np.stack([chance, chance * (1 - chance)], axis=1)
-        sums = _sums(of_free, both, len(sets)) / size
-        means.append(sums[:, 0])
-        variances.append(sums[:, 1] / size[:, 0] + sums[:, 1] ** 2 * spread)
-    mean = np.stack(means, axis=1)
-    total = np.maximum(mean.sum(axis=1, keepdims=True), FLOOR)
-    return _estimates(mean / total, np.stack(variances, axis=1))
-
-
 def _intercepts(
-    x: NDArray[np.float64],
-    positive: NDArray[np.bool_],
-    community: NDArray[np.int64],
+    x: Floats,
+    positive: Bools,
+    community: Ints,
     count: int,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[Floats, Floats]:
     """Intercept of every community and its variance, shape (S,) each.
 
     The standard deviation with the highest marginal likelihood (Laplace) is used.

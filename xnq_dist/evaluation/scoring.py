@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.errors import InputError, StageError
 from xnq_dist.core.quantifiers import QUANTIFIERS
 from xnq_dist.core.settings import Settings
@@ -58,7 +58,7 @@ def quantifiers_for(
 
 
 def calibrated(
-    task: Task, split: int, scores: Scores, calibration: str, rows: NDArray[np.int64]
+    task: Task, split: int, scores: Scores, calibration: str, rows: Ints
 ) -> tuple[NodeTable, Reference]:
     """Posteriors of target rows after a calibration fitted to the held-out rows.
 
@@ -79,10 +79,7 @@ def calibrated(
         When a score is NaN.
     """
     at = np.searchsorted(scores.target, rows)
-    held, target = (
-        logits.astype(np.float64)
-        for logits in (scores.held_logits, scores.target_logits[at])
-    )
+    held, target = scores.held_logits, scores.target_logits[at]
     bad = np.isnan(np.concatenate([held, target])).any(axis=1)
     if bad.any():
         raise StageError(
@@ -97,12 +94,9 @@ def calibrated(
     # training rows; cross-fitted scores use all held-out rows for training.
     if calibration not in MOVES_PRIOR and not np.isin(train, scores.held).all():
         prior_labels = task.labels[train]
-    counts = np.bincount(prior_labels, minlength=len(task.classes))
-    unlabelled, held_out = (
-        np.full(len(rows), -1, np.int32),
-        np.zeros(len(rows), np.bool_),
-    )
-    nodes = NodeTable(fitted.apply(target), unlabelled, held_out, task.classes)
+    counts = np.bincount(prior_labels, minlength=task.n_classes)
+    labels, labelled = np.full(len(rows), -1, np.int32), np.zeros(len(rows), np.bool_)
+    nodes = NodeTable(fitted.apply(target), labels, labelled, task.classes)
     return nodes, Reference(counts / counts.sum(), fitted.apply(held), truth)
 
 
@@ -112,7 +106,7 @@ def estimates(
     samples: Samples,
     quantifier: str,
     settings: Settings,
-) -> NDArray[np.float64]:
+) -> Floats:
     """Estimated prevalence of every sample, shape (S, C).
 
     Raises

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats32, Ints
 from xnq_dist.core.errors import DoesNotFitError
 from xnq_dist.core.sizes import human
 from xnq_dist.core.store import FileRecord, Stage
@@ -35,7 +36,7 @@ class NodeRows:
     files: tuple[FileRecord, ...] = ()
     """Its files, one per partition."""
 
-    def parts(self) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
+    def parts(self) -> Iterator[tuple[Ints, NDArray[Any]]]:
         """Canonical indexes and rows of each part, shapes (n,) and (n, d')."""
         manifest = self.work.graph()
         for number in range(int(manifest.facts["partitions"])):
@@ -48,14 +49,14 @@ class NodeRows:
                 column = nodes["features"]
             yield nodes["index"].to_numpy(), matrix_of(column)
 
-    def matrix(self, nodes: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
+    def matrix(self, nodes: Ints | None = None) -> Floats32:
         """Rows of these canonical indexes, ascending, shape (n, d'); None: of all."""
         indexes, pieces = [], []
         for index, x in self.parts():
             chosen = slice(None) if nodes is None else np.isin(index, nodes)
             indexes.append(index[chosen])
             pieces.append(x[chosen])
-        rows: NDArray[np.float32] = np.concatenate(pieces)
+        rows: Floats32 = np.concatenate(pieces)
         return rows[np.argsort(np.concatenate(indexes))]
 
 
@@ -76,7 +77,7 @@ def fit_split(rows: NodeRows, C: float, seconds: float, split: int) -> Scores:
     """
     began, work = time.perf_counter(), rows.work
     task, memory = work.task(), work.settings.readout.memory_bytes
-    train, n_classes = task.rows(split, "train"), len(task.classes)
+    train, n_classes = task.rows(split, "train"), task.n_classes
     _, first = next(rows.parts())
     # Pieces of 4 bytes a value, and the array that they are joined to.
     need = 8 * len(train) * first.shape[1]

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Ints, Ints32
 from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.core.store import RunDirectory
@@ -41,18 +42,23 @@ class Task:
     dataset: str
     classes: tuple[str, ...]
     """Names of the C classes, in the order of the codes."""
-    labels: NDArray[np.int32]
+    labels: Ints32
     """True class code of every node, -1 if unknown, shape (N,)."""
     splits: tuple[Split, ...]
     roles: NDArray[np.int8]
     """Code of every node's role in every split, -1 for none, shape (splits, N)."""
 
-    def rows(self, split: int, *roles: str) -> NDArray[np.int64]:
+    @property
+    def n_classes(self) -> int:
+        """Number of classes, C."""
+        return len(self.classes)
+
+    def rows(self, split: int, *roles: str) -> Ints:
         """Canonical indexes of the nodes that have one of these roles, ascending."""
         codes = [ROLES.index(role) for role in roles]
         return np.flatnonzero(np.isin(self.roles[split], codes))
 
-    def known(self, split: int, *roles: str) -> NDArray[np.int32]:
+    def known(self, split: int, *roles: str) -> Ints32:
         """Labels of the nodes with one of these roles, -1 for others, shape (N,)."""
         shown = np.full(len(self.labels), -1, np.int32)
         rows = self.rows(split, *roles)
@@ -115,7 +121,7 @@ def load_task(run: RunDirectory, source: TaskSource, seed: int) -> Task:
         for code, role in enumerate(ROLES):
             counts = np.bincount(labels[roles[fold] == code], minlength=len(classes))
             if not counts.all():
-                missing = classes[int(np.flatnonzero(counts == 0)[0])]
+                missing = classes[int(counts.argmin())]
                 raise InputError(
                     f"{source.dataset}: fold {fold} has no {role} node of class "
                     f"{missing!r}: use folds that have every class in every role"
@@ -134,7 +140,7 @@ def load_task(run: RunDirectory, source: TaskSource, seed: int) -> Task:
 
 
 def _read_splits(
-    path: str, ids: NodeIds, labels: NDArray[np.int32]
+    path: str, ids: NodeIds, labels: Ints32
 ) -> dict[int, NDArray[np.int8]]:
     """Role of every node by fold, shape (N,) each."""
     table = open_table(path, "table of splits")
@@ -171,7 +177,7 @@ def _read_splits(
 
 def _keep_share(
     roles: NDArray[np.int8],
-    labels: NDArray[np.int32],
+    labels: Ints32,
     share: float,
     fold: int,
     seed: int,
@@ -181,8 +187,6 @@ def _keep_share(
     Each class keeps its share, rounded up, and at least two training labels and one
     calibration label. The labels of a smaller share are a subset of a larger share's.
     """
-    if share == 1.0:
-        return roles
     kept = roles.copy()
     for code, minimum in ((0, 2), (1, 1)):
         for label in range(int(labels.max()) + 1):

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core import npy
+from xnq_dist.core.arrays import Floats, Floats32, Ints
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Folder, Manifest, RunDirectory
 from xnq_dist.evaluation.task import Task, TaskSource, load_task
@@ -29,15 +30,15 @@ Arrays = dict[str, NDArray[Any]]
 class Scores:
     """Scores of a method for one configuration in one split."""
 
-    held: NDArray[np.int64]
+    held: Ints
     """Canonical indexes of labelled nodes whose scores do not depend on their labels,
     ascending, shape (m,). Calibration and misclassification rates are fitted to
     these nodes."""
-    held_logits: NDArray[np.floating]
+    held_logits: Floats | Floats32
     """Uncalibrated logits (log-probabilities plus a constant per row), shape (m, C)."""
-    target: NDArray[np.int64]
+    target: Ints
     """The nodes with the roles validation and test, ascending, shape (t,)."""
-    target_logits: NDArray[np.floating]
+    target_logits: Floats | Floats32
     """Uncalibrated logits of the targets, shape (t, C)."""
     seconds: float = 0.0
     """Wall time for this split."""
@@ -47,12 +48,15 @@ class Scores:
         cls,
         task: Task,
         split: int,
-        held: NDArray[np.int64],
+        held: Ints,
         logits: NDArray[np.floating],
         seconds: float,
     ) -> Scores:
-        """Scores from logits of all nodes, shape (N, C)."""
-        target = task.rows(split, "validation", "test")
+        """Scores in single precision from logits of all nodes, shape (N, C)."""
+        target, logits = (
+            task.rows(split, "validation", "test"),
+            logits.astype(np.float32),
+        )
         return cls(held, logits[held], target, logits[target], seconds)
 
 
@@ -98,7 +102,7 @@ def adjacency_of(run: str, graph: str) -> csr_array[Any]:
 
 def read_arrays(folder: Folder, name: str) -> Arrays:
     """Arrays of a file in the folder."""
-    return dict(npy.read_arrays(io.BytesIO(folder.read_bytes(f"{name}.npy"))))
+    return npy.read_arrays(io.BytesIO(folder.read_bytes(f"{name}.npy")))
 
 
 def keep_arrays(folder: Folder, name: str, make: Callable[[], Arrays]) -> Arrays:

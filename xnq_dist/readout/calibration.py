@@ -50,13 +50,13 @@ class Calibration:
     offset: Floats
     """Shape (C,)."""
 
-    def apply(self, logits: Floats) -> Floats32:
+    def apply(self, logits: Floats | Floats32) -> Floats32:
         """Posteriors of rows of logits, float32, shape (n, C).
 
         Rows sum to 1 (up to float32 rounding); entries are between about `FLOOR` and 1.
         """
-        logits = np.ascontiguousarray(logits, dtype=np.float64)
-        values = self.slope * _scores(str(self.kind), logits) + self.offset
+        exact = np.ascontiguousarray(logits, dtype=np.float64)
+        values = self.slope * _scores(str(self.kind), exact) + self.offset
         values = softmax(log_expit(values) if self.kind in PLATT else values, axis=1)
         values = np.maximum(values, FLOOR)
         values /= values.sum(axis=1, keepdims=True)
@@ -65,7 +65,7 @@ class Calibration:
 
 def fit_calibration(
     kind: str,
-    logits: Floats,
+    logits: Floats | Floats32,
     labels: Ints32,
     prior: float = 0.0,
     weights: Floats | float = 1.0,
@@ -95,19 +95,20 @@ def fit_calibration(
     ValueError
         When `kind` is not one of `KINDS`.
     """
-    logits = np.ascontiguousarray(logits, dtype=np.float64)
-    each = np.full(len(logits), weights)
+    exact = np.ascontiguousarray(logits, dtype=np.float64)
+    each = np.full(len(exact), weights)
     if kind in PLATT:
-        scores = _scores(kind, logits)
+        scores = _scores(kind, exact)
         fits = [
             _fit_sigmoid(score, labels == code, each)
             for code, score in enumerate(scores.T)
         ]
         return Calibration(kind, *np.array(fits).T)
     if kind in ("bcts", "temperature"):
-        return Calibration(kind, *_fit_scaling(kind, logits, labels, prior, each))
+        return Calibration(kind, *_fit_scaling(kind, exact, labels, prior, each))
     if kind == "none":
-        return Calibration(kind, np.ones(logits.shape[1]), np.zeros(logits.shape[1]))
+        zeros = np.zeros(exact.shape[1])
+        return Calibration(kind, zeros + 1, zeros)
     raise ValueError(f"calibration {kind!r} is not one of {', '.join(KINDS)}")
 
 

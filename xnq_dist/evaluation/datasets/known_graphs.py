@@ -19,11 +19,12 @@ import pyarrow.parquet as pq
 from xnq_dist.core.errors import InfrastructureError, InputError, SettingsError
 from xnq_dist.graph.values import column_of
 
-__all__ = ["TASKS", "VARIABLE", "download"]
+__all__ = ["TABLES", "TASKS", "VARIABLE", "download"]
 
 VARIABLE = "XNQ_DATA_DIR"
 """Environment variable that names the parent folder of the graphs' folders."""
 TABLES = ("nodes.parquet", "edges.parquet")
+"""Files in the folder of a graph."""
 
 
 @dataclass(frozen=True)

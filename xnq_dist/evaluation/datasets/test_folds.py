@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Ints32
 from xnq_dist.core.errors import InputError
 
 __all__ = ["PAPER_SEED", "ROLES", "make_folds"]
@@ -14,11 +15,10 @@ PAPER_SEED = 42
 
 ROLES = ("train", "calibration", "validation", "test")
 """Roles of nodes in a fold; the code of a role is its index, -1 is no role."""
-TRAIN, CALIBRATION, VALIDATION, TEST = range(4)
 FOLDS = 5
 
 
-def make_folds(labels: NDArray[np.int32]) -> NDArray[np.int8]:
+def make_folds(labels: Ints32) -> NDArray[np.int8]:
     """Draw the role of every node in every fold.
 
     The labelled nodes are divided into disjoint test folds of equal size, stratified by
@@ -76,8 +76,6 @@ def make_folds(labels: NDArray[np.int32]) -> NDArray[np.int8]:
         train, fitted = train_test_split(
             rest, test_size=calibration, random_state=PAPER_SEED, stratify=known[rest]
         )
-        roles[fold, rows[train]] = TRAIN
-        roles[fold, rows[fitted]] = CALIBRATION
-        roles[fold, rows[held]] = VALIDATION
-        roles[fold, rows[test]] = TEST
+        for code, chosen in enumerate((train, fitted, held, test)):
+            roles[fold, rows[chosen]] = code
     return roles

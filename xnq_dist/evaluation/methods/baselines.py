@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
 from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.quantify.interface import Communities
 
@@ -39,25 +40,22 @@ ROWS = 512
 """Number of nodes whose neighbourhoods are held at a time."""
 
 Matrix = csr_array[Any]
-Labels = NDArray[np.int32]
 
 
-def _one_hot(labels: Labels, n_classes: int) -> NDArray[np.float32]:
+def _one_hot(labels: Ints32, n_classes: int) -> Floats32:
     """One-hot labels, zeros for -1, shape (N, C)."""
-    hot: NDArray[np.bool_] = labels[:, None] == np.arange(n_classes)
+    hot: Bools = labels[:, None] == np.arange(n_classes)
     return hot.astype(np.float32)
 
 
 def links(adjacency: Matrix) -> Matrix:
     """A copy of the adjacency with 1 for every distinct edge, whatever its weight."""
-    ones = np.ones(adjacency.nnz, np.float32)
-    places = adjacency.indices, adjacency.indptr
-    return csr_array((ones, *places), adjacency.shape, copy=True)
+    found = adjacency.copy()
+    found.data = np.ones(found.nnz, np.float32)
+    return found
 
 
-def majority(
-    votes: NDArray[np.number], labels: Labels, n_classes: int
-) -> NDArray[np.int64]:
+def majority(votes: NDArray[np.number], labels: Ints32, n_classes: int) -> Ints:
     """Class with the most votes in each row, -1 if there are none, shape (n,).
 
     Ties go to the class with more training labels, then to the lower code. `votes` have
@@ -69,8 +67,8 @@ def majority(
 
 
 def draw_from_prior(
-    votes: NDArray[np.integer], labels: Labels, n_classes: int, seed: int
-) -> NDArray[np.int32]:
+    votes: NDArray[np.integer], labels: Ints32, n_classes: int, seed: int
+) -> Ints32:
     """Replace missing votes (-1) by a class drawn from the labels, shape (N,).
 
     The random number of a node depends only on the seed and its index.
@@ -85,18 +83,18 @@ def draw_from_prior(
     return result
 
 
-def _counts(labels: Labels, n_classes: int) -> NDArray[np.int64]:
+def _counts(labels: Ints32, n_classes: int) -> Ints:
     """Number of labelled nodes of each class, shape (C,)."""
     return np.bincount(labels[labels >= 0], minlength=n_classes)
 
 
 def wvrn(
     adjacency: Matrix,
-    labels: Labels,
+    labels: Ints32,
     n_classes: int,
     rounds: int,
     hard: bool = False,
-) -> NDArray[np.float32]:
+) -> Floats32:
     """Compute rounds of weighted votes of the in-neighbours (wvRN).
 
     ``P(y_v = c) = 1/Z sum over in-neighbours u of w_uv P(y_u = c)``, where Z normalises
@@ -127,8 +125,8 @@ def wvrn(
 
 
 def enq(
-    adjacency: Matrix, labels: Labels, n_classes: int, hops: int, seed: int
-) -> NDArray[np.int32]:
+    adjacency: Matrix, labels: Ints32, n_classes: int, hops: int, seed: int
+) -> Ints32:
     """Predict the majority training label within 1 or 2 hops (ENQ), shape (N,).
 
     Hops follow edges backwards, from a node to its in-neighbours. Every other node
@@ -150,11 +148,11 @@ def enq(
 
 def cdq(
     communities: Communities,
-    labels: Labels,
+    labels: Ints32,
     n_classes: int,
     seed: int,
-    density: NDArray[np.float64] | None = None,
-) -> NDArray[np.int32]:
+    density: Floats | None = None,
+) -> Ints32:
     """Predict the majority training label of each node's community (CDQ).
 
     Communities without a labelled member are ignored; a labelled node's label counts in
@@ -178,19 +176,16 @@ def cdq(
     score = density
     if score is None:
         score = inside.max(axis=1, initial=0) / np.maximum(labelled, 1)
-    # Rank communities; each node uses its community of the highest rank.
+    # Rank communities, those without labels lowest; each node uses its community of the
+    # highest rank, or -1.
     trust = np.lexsort((-np.arange(len(score)), score, labelled > 0))
-    place = np.empty(len(score), np.int64)
-    place[trust] = np.arange(len(score))
-    place[labelled == 0] = -1
-    best = np.full(len(labels), -1, np.int64)
+    place, best = np.argsort(trust), np.full(len(labels), -1)
     np.maximum.at(best, communities.members, place[communities.community])
-    votes, covered = best.copy(), best >= 0
-    votes[covered] = majority(inside, labels, n_classes)[trust[best[covered]]]
-    return draw_from_prior(votes, labels, n_classes, seed)
+    votes = np.append(majority(inside, labels, n_classes)[trust], -1)
+    return draw_from_prior(votes[best], labels, n_classes, seed)
 
 
-def densities(communities: Communities, adjacency: Matrix) -> NDArray[np.float64]:
+def densities(communities: Communities, adjacency: Matrix) -> Floats:
     """Directed edges within each community divided by n (n - 1), shape (S,).
 
     Distinct edges u -> v with u != v and both ends inside are counted; an undirected

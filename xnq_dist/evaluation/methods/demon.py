@@ -13,9 +13,9 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from xnq_dist.core.arrays import Ints, Ints32
 from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.evaluation.methods.baselines import links
 from xnq_dist.graph.csr import ArrayCsr
@@ -72,8 +72,7 @@ def demon(adjacency: csr_array[Any], seed: int) -> interface.Communities:
         if len(near) < MIN_SIZE:
             continue
         labels = _propagated(ranked[near][:, near])
-        names, first = np.unique(labels, return_index=True)
-        for name in names[np.argsort(first)]:
+        for name in dict.fromkeys(labels.tolist()):
             community = {int(ego), *near[labels == name].tolist()}
             if len(community) > MIN_SIZE:
                 _merge(community, pool, of_node)
@@ -82,12 +81,12 @@ def demon(adjacency: csr_array[Any], seed: int) -> interface.Communities:
     )
 
 
-def visiting_order(n_nodes: int, seed: int) -> NDArray[np.int64]:
+def visiting_order(n_nodes: int, seed: int) -> Ints:
     """Position of every node in the visiting order, shape (N,)."""
     return stream(seed, Purpose.VISITING_ORDER, 0).permutation(n_nodes)
 
 
-def _ranked(adjacency: csr_array[Any], order: NDArray[np.int64]) -> csr_array[Any]:
+def _ranked(adjacency: csr_array[Any], order: Ints) -> csr_array[Any]:
     """Neighbours in either direction, with nodes in visiting order."""
     one_way = links(adjacency)
     both = (one_way + one_way.T).tocsr()
@@ -98,7 +97,7 @@ def _ranked(adjacency: csr_array[Any], order: NDArray[np.int64]) -> csr_array[An
     return ranked
 
 
-def _propagated(network: csr_array[Any]) -> NDArray[np.int32]:
+def _propagated(network: csr_array[Any]) -> Ints32:
     """Labels of the nodes of an ego network, shape (m,)."""
     count = network.shape[0]
     csr = ArrayCsr(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from xnq_dist.core.arrays import Ints32
 from xnq_dist.core.inputs import set_scales
 from xnq_dist.core.method_records import METHODS
 from xnq_dist.core.progress import silent
@@ -27,7 +28,6 @@ from xnq_dist.evaluation.work import EvaluationWork, Scores
 
 if TYPE_CHECKING:
     from distributed import Client
-    from numpy.typing import NDArray
 
     from xnq_dist.evaluation.methods.plus_scores import PlusScores
 
@@ -101,9 +101,9 @@ def plus_configuration(settings: Settings, draws: int) -> list[Configuration]:
 def plus_posteriors(
     client: Client,
     work: EvaluationWork,
-    labels: NDArray[np.int32],
+    labels: Ints32,
     seed: int,
-    groups: NDArray[np.int32] | None = None,
+    groups: Ints32 | None = None,
 ) -> tuple[PlusScores, float]:
     """Scores of xnq+ fitted to the labels, and the seconds of embedding and readout.
 

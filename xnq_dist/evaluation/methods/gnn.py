@@ -14,7 +14,6 @@ normalisation, GAT with one head, GIN with a two-layer perceptron.
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import warnings
 from collections.abc import Iterator
@@ -22,8 +21,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats, Floats32, Ints32
+from xnq_dist.core.backend import missing
 from xnq_dist.core.errors import SettingsError, StageError
 
 if TYPE_CHECKING:
@@ -62,12 +62,12 @@ def require_gnn() -> None:
     SettingsError
         When one of them is not installed.
     """
-    for module in ("torch", "torch_geometric"):
-        if importlib.util.find_spec(module) is None:
-            raise SettingsError(
-                f"gcn, gat and gin need {module}, which is not installed: "
-                "pip install 'xnq-dist[gnn]'"
-            )
+    without = missing("torch", "torch_geometric")
+    if without:
+        raise SettingsError(
+            f"gcn, gat and gin need {without[0]}, which is not installed: "
+            "pip install 'xnq-dist[gnn]'"
+        )
 
 
 def gnn_logits(
@@ -75,12 +75,12 @@ def gnn_logits(
     layers: int,
     width: int,
     adjacency: csr_array[Any],
-    features: NDArray[np.float32],
-    labels: NDArray[np.int32],
-    stop_labels: NDArray[np.int32],
+    features: Floats32,
+    labels: Ints32,
+    stop_labels: Ints32,
     n_classes: int,
     seed: int,
-) -> NDArray[np.float64]:
+) -> Floats:
     """Train a network on the complete graph; logits of its best epoch, shape (N, C).
 
     A CUDA device is used if there is one. On a CPU, the same arguments give the same
@@ -148,9 +148,9 @@ def _train(
     network: Any,
     x: Any,
     edges: Any,
-    labels: NDArray[np.int32],
-    stop_labels: NDArray[np.int32],
-) -> NDArray[np.float64]:
+    labels: Ints32,
+    stop_labels: Ints32,
+) -> Floats:
     """Train until the stop labels' log-loss no longer falls.
 
     Raises an `ArithmeticError` with the epoch when a loss is not finite.
@@ -166,7 +166,7 @@ def _train(
     optimiser = torch.optim.Adam(
         network.parameters(), LEARNING_RATE, weight_decay=WEIGHT_DECAY
     )
-    best: NDArray[np.float64] = np.empty(0)
+    best: Floats = np.empty(0)
     best_loss, best_epoch = math.inf, 0
     for epoch in range(1, MAX_EPOCHS + 1):
         network.train()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.method_records import METHODS as RECORDED
 from xnq_dist.core.settings import Settings
@@ -98,15 +99,15 @@ def _wvrn(
 ) -> NDArray[np.floating]:
     task = work.task()
     known = task.known(split, "train")
-    shares = wvrn(work.adjacency(), known, len(task.classes), rounds, hard)
+    shares = wvrn(work.adjacency(), known, task.n_classes, rounds, hard)
     return np.log(np.maximum(shares, FLOOR))
 
 
 def _enq(work: EvaluationWork, split: int, hops: int) -> NDArray[np.floating]:
     task = work.task()
-    rule = len(task.classes), hops, work.settings.seed
+    rule = task.n_classes, hops, work.settings.seed
     votes = enq(work.adjacency(), task.known(split, "train"), *rule)
-    return np.eye(len(task.classes))[votes]
+    return np.eye(task.n_classes)[votes]
 
 
 def _cdq(
@@ -121,14 +122,14 @@ def _cdq(
         settings.seed,
     )
     used = density if strategy == "density" else None
-    known, n_classes = task.known(split, "train"), len(task.classes)
+    known, n_classes = task.known(split, "train"), task.n_classes
     return np.eye(n_classes)[cdq(sets, known, n_classes, settings.seed, used)]
 
 
 @lru_cache(maxsize=1)
 def _detected(
     run: str, graph: str, name: str, resolution: float, seed: int
-) -> tuple[Communities, NDArray[np.float64]]:
+) -> tuple[Communities, Floats]:
     """Communities and their densities, which configurations and splits share."""
     adjacency = adjacency_of(run, graph)
     if name == "demon":
@@ -145,7 +146,7 @@ def _rival(
     task, edges = work.task(), work.adjacency() if with_neighbours else None
     known = task.known(split, "train", "calibration")
     features = NodeRows(work).matrix()
-    return rival_scores(features, known, len(task.classes), work.settings.seed, edges)
+    return rival_scores(features, known, task.n_classes, work.settings.seed, edges)
 
 
 def _gnn(
@@ -162,7 +163,7 @@ def _gnn(
         features,
         task.known(split, "train"),
         task.known(split, "validation"),
-        len(task.classes),
+        task.n_classes,
         work.settings.seed,
     )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xnq_dist.core.arrays import Floats, Floats32, Ints
+from xnq_dist.core.arrays import Floats32, Ints
 from xnq_dist.core.waiting import gather
 from xnq_dist.readout.plus.learning import fit
 from xnq_dist.readout.plus.plus_model import partition_logits
@@ -24,7 +24,7 @@ class PlusScores:
     labelled nodes out of fold, of others the means over all folds' models."""
     own: Floats32
     """The same by the models of each node's own fold."""
-    by_group: tuple[Ints, Floats] | None
+    by_group: tuple[Ints, Floats32] | None
     """Index and posteriors of labelled nodes by models fitted without labels of their
     group, shape (h,) and (h, C)."""
 
