@@ -87,21 +87,21 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 203_823,
-    "core": 26_516,
-    "graph": 38_943,
-    "reservoir": 18_704,
-    "groups": 2_470,
-    "plan and needs": 5_831,
-    "pipeline and the modules next to it": 5_600,
-    "command line and flows": 7_994,
-    "readout": 21_855,
-    "quantify and selection": 30_280,
-    "steps": 9_540,
-    "report": 5_763,
-    "api": 4_977,
-    "monitor": 3_235,
-    "evaluation": 25_237,
+    "all": 197_826,
+    "core": 26_347,
+    "graph": 38_406,
+    "reservoir": 18_328,
+    "groups": 2_226,
+    "plan and needs": 5_754,
+    "pipeline and the modules next to it": 5_108,
+    "command line and flows": 7_910,
+    "readout": 21_442,
+    "quantify and selection": 29_495,
+    "steps": 9_348,
+    "report": 5_509,
+    "api": 4_928,
+    "monitor": 3_182,
+    "evaluation": 22_905,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
 
