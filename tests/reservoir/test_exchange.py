@@ -18,7 +18,6 @@ from tests.reservoir.test_embed import embed, embeddings
 from tests.reservoir.test_volume import rows_sent
 from xnq_dist import pipeline
 from xnq_dist.core import cluster
-from xnq_dist.core.waiting import Heartbeats
 from xnq_dist.reservoir import embed as driver
 from xnq_dist.reservoir.exchange import Exchange
 from xnq_dist.reservoir.mailbox import POLL, WorkersLost
@@ -40,15 +39,14 @@ def test_same_bits_on_workers_that_are_threads(tmp_path, weighted, thread_client
     np.testing.assert_array_equal(embeddings(found), embeddings(one))
 
 
-def begun(client, folder, graph, *overrides, timeout=20.0) -> Exchange:
+def begun(client, folder, graph, *overrides) -> Exchange:
     """A begun exchange over 4 random partitions, most rows on the boundary."""
     cut = ("partitions=4", "partitioner=contiguous", "reservoir.supersteps=30")
     settings = small_settings(*cut, *overrides)
     run = with_graph(folder, graph.sources, settings)
     manifest = run.complete("graph")
     spec = driver.reservoir_spec(settings, manifest.facts, 2.0, 0.5)
-    beats = Heartbeats(client, timeout)
-    exchange = Exchange(client, manifest, beats)
+    exchange = Exchange(client, manifest)
     exchange.begin(1, Supersteps, spec, None)
     return exchange
 
@@ -131,9 +129,9 @@ def test_a_released_task_stops_asking_a_worker_that_hangs(tmp_path, weighted):
     """The answer may take the complete timeout; the thread is free long before."""
     with (
         cluster.open_cluster(small_settings().cluster) as connection,
-        cluster.connect(connection) as other,
+        cluster.connect(connection, 600.0) as other,
     ):
-        exchange = begun(other, tmp_path / "a", weighted, timeout=600.0)
+        exchange = begun(other, tmp_path / "a", weighted)
         alive, hung = sorted(exchange._objects)
         pid = other.run(os.getpid, workers=[hung])[hung]
         os.kill(pid, signal.SIGSTOP)

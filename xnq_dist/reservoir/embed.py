@@ -104,7 +104,7 @@ def make_embeddings(
     write = WriteEmbeddings(graph, attempt, described)
     limits = steps.every, settings.checkpoint.grace
     checkpoints = Checkpoints(run.stage("checkpoints"), inputs, *limits)
-    supersteps = partial(run_reservoir, client, graph, timeout=settings.cluster.timeout)
+    supersteps = partial(run_reservoir, client, graph)
     if steps.turns > 1:
         states = _run_in_turn(supersteps, spec, checkpoints, progress)
         jobs = zip(*states, strict=True)
@@ -114,7 +114,7 @@ def make_embeddings(
         ]
         files = gather(client, tasks)
     else:
-        files = supersteps(spec, write, checkpoints, progress=progress)
+        files = supersteps(spec, write, checkpoints, progress)
     run_on_workers(client, allocator.release)
     if described:
         described.where.delete_folder()

@@ -35,7 +35,6 @@ def run_reservoir(
     spec: ReservoirSpec,
     finish: Finish | None,
     checkpoints: Checkpoints,
-    timeout: float | None = None,
     progress: Progress = silent,
 ) -> list[Any]:
     """Run all supersteps and apply `finish` to each partition's final states.
@@ -52,9 +51,6 @@ def run_reservoir(
     checkpoints
         Writes and resumes checkpoints; none are written where there are as many
         supersteps between two as in all.
-    timeout
-        Seconds without a sign of life after which a worker is lost; also the maximum
-        wait for a new worker if all are lost. None: `waiting.TIMEOUT`.
 
     Returns
     -------
@@ -82,7 +78,7 @@ def run_reservoir(
         latest = checkpoints.latest()
         return latest[0] if latest else 0
 
-    return on_workers(client, graph, use, reached, timeout)
+    return on_workers(client, graph, use, reached)
 
 
 def _drive(
