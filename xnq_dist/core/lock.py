@@ -40,17 +40,12 @@ SETTLE = 1.0
 class Holder:
     """The run that holds a lock, read without taking it."""
 
-    host: str
-    pid: int
     heartbeat: float
     """Time of the last heartbeat by the owner's clock, in seconds since the epoch."""
     alive: bool
     """Whether its process runs, or on another machine has a young heartbeat."""
-
-    @property
-    def mine(self) -> bool:
-        """Whether it is this process."""
-        return (self.host, self.pid) == (socket.gethostname(), os.getpid())
+    mine: bool
+    """Whether it is this process."""
 
 
 def holder(folder: Folder) -> Holder | None:
@@ -65,7 +60,8 @@ def holder(folder: Folder) -> Holder | None:
                 alive = alive and not kept
         except BlockingIOError:
             alive = True
-    return Holder(found["host"], found["pid"], found["heartbeat"], alive)
+    mine = (found["host"], found["pid"]) == (socket.gethostname(), os.getpid())
+    return Holder(found["heartbeat"], alive, mine)
 
 
 @contextmanager
