@@ -21,7 +21,7 @@ import numpy as np
 from xnq_dist.core.arrays import Floats, Floats32
 from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.core.products import product
-from xnq_dist.core.random_bits import Purpose, mixed_bits, stream_key
+from xnq_dist.core.random_bits import Purpose, mixed_bits
 from xnq_dist.core.store import FileRecord, Manifest, Stage
 from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.layout import load_nodes
@@ -141,11 +141,11 @@ def symmetric_eigen(matrix: Floats) -> tuple[Floats, Floats]:
 def _signs(graph: Manifest, seed: int, width: int, number: int) -> Floats32:
     """Random signs by canonical index, shape (n_owned, width + `EXTRA`)."""
     index = load_nodes(graph, number, ["index"])["index"].to_numpy()
-    keys = [
-        stream_key(seed, Purpose.FIRST_VECTORS, word) for word in range(-(-width // 64))
+    words = [
+        mixed_bits(index, seed, Purpose.FIRST_VECTORS, word)
+        for word in range(-(-width // 64))
     ]
-    words = np.stack([mixed_bits(index, key) for key in keys], axis=1)
-    octets = words.astype("<u8").view(np.uint8)
+    octets = np.stack(words, axis=1).astype("<u8").view(np.uint8)
     out = np.zeros((len(index), width + EXTRA), np.float32)
     out[:, :-EXTRA] = np.unpackbits(octets, 1, width, "little")
     out *= 2
