@@ -65,7 +65,7 @@ def measure(partitions: int, nodes: int, rounds: int, turns: int) -> None:
         ):
             exchange = Exchange(client, manifest)
             for turn in range(turns + 1):
-                exchange.begin(1, Supersteps, spec, None)
+                exchange.begin(1, Supersteps, spec, 1, None)
                 exchange.advance(1)
                 spent = timed(lambda: exchange.advance(rounds), rounds)
                 if turn:

@@ -47,7 +47,7 @@ def begun(client, folder, graph, *overrides) -> Exchange:
     manifest = run.complete("graph")
     spec = driver.reservoir_spec(settings, manifest.facts, 2.0, 0.5)
     exchange = Exchange(client, manifest)
-    exchange.begin(1, Supersteps, spec, None)
+    exchange.begin(1, Supersteps, spec, 1, None)
     return exchange
 
 
