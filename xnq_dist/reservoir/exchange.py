@@ -30,13 +30,7 @@ from xnq_dist.core.waiting import (
 from xnq_dist.reservoir.context import place
 from xnq_dist.reservoir.mailbox import WorkersLost
 from xnq_dist.reservoir.wire import Receiver
-from xnq_dist.reservoir.worker import (
-    Share,
-    Work,
-    WorkerState,
-    advance_worker,
-    apply_on_worker,
-)
+from xnq_dist.reservoir.worker import Share, Work, WorkerState
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -145,7 +139,7 @@ class Exchange:
 
     def advance(self, count: int) -> None:
         """Run `count` steps."""
-        self._underway = count, self._start(advance_worker, self.step, count)
+        self._underway = count, self._start(WorkerState.advance, self.step, count)
         self.complete()
 
     def complete(self) -> None:
@@ -156,7 +150,7 @@ class Exchange:
 
     def apply(self, function: Callable[[int, Floats32], R]) -> list[R]:
         """Results of a function of each partition's values, called on its worker."""
-        futures = self._start(apply_on_worker, function)
+        futures = self._start(WorkerState.apply, function)
         try:
             self._wait(futures)
             found = watched(lambda: self._client.gather(futures), self._check_workers)
