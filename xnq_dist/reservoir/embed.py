@@ -62,7 +62,7 @@ def reservoir_spec(
         parts.append(Reservoir(*drawn, factor, input_scale))
     return ReservoirSpec(
         tuple(parts),
-        number_of_supersteps(settings, facts),
+        number_of_supersteps(settings, facts.get("effective_diameter")),
         settings.exchange.dtype,
         "cpu" if settings.exchange.on_cpus else settings.backend,
     )
