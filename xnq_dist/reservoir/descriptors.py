@@ -71,7 +71,8 @@ class Descriptors:
     """Columns of both blocks."""
     hops: Sequence[Sequence[FileRecord]]
     """Of each partition the features and their means, and a column of ones."""
-    spectrum: tuple[Vectors, FileRecord] | None
+    spectrum: tuple[Vectors, Floats32] | None
+    """The vectors, and the small matrix that turns them to the spectrum."""
     threads: int
     """Threads of a partition's task."""
 
@@ -82,8 +83,7 @@ class Descriptors:
             for file in self.hops[number]
         ]
         if self.spectrum is not None:
-            vectors, record = self.spectrum
-            turn = self.where.read_arrays(record)["matrix"]
+            vectors, turn = self.spectrum
             parts.append(
                 product(values, turn, self.threads) * np.sqrt(degree)
                 for values, degree in vectors.blocks(number, rows)

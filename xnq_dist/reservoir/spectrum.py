@@ -72,7 +72,7 @@ class Vectors:
             yield np.ascontiguousarray(block[:, :-EXTRA]), block[:, -1:]
 
 
-def find_spectrum(nodes: AllNodes, width: int, seed: int) -> tuple[Vectors, FileRecord]:
+def find_spectrum(nodes: AllNodes, width: int, seed: int) -> tuple[Vectors, Floats32]:
     """Vectors, and the matrix that turns them to the spectrum of a symmetric adjacency.
 
     Singular vectors times singular values are Y times the matrix.
@@ -101,16 +101,14 @@ def find_spectrum(nodes: AllNodes, width: int, seed: int) -> tuple[Vectors, File
     for turn in range(DOUBLE_ROUNDS):
         [vectors] = walk(f"power-{turn}", 2)
         matrix = _orthonormal(nodes.products(partial(_blocks, [vectors])))
-        record = nodes.attempt.write_arrays(f"turn-{turn}", matrix=matrix)
-        start = partial(_turned, vectors, record, nodes.threads)
+        start = partial(_turned, vectors, matrix, nodes.threads)
     # Keep Q and S Q: their product Q' S Q gives the Ritz values.
     vectors, images = walk("ritz", 0, 1)
     products = nodes.products(partial(_blocks, [vectors, images]))
     values, turned = symmetric_eigen(products)
     remove(images)
     order = np.argsort(-np.abs(values), kind="stable")[:width]
-    ritz = (turned[:, order] * np.abs(values[order])).astype(np.float32)
-    return vectors, nodes.attempt.write_arrays("ritz-turn", matrix=ritz)
+    return vectors, (turned[:, order] * np.abs(values[order])).astype(np.float32)
 
 
 def _blocks(sides: Sequence[Vectors], number: int) -> Blocks:
@@ -154,11 +152,8 @@ def _signs(graph: Manifest, seed: int, width: int, number: int) -> Floats32:
     return out
 
 
-def _turned(
-    vectors: Vectors, matrix: FileRecord, threads: int, number: int
-) -> Floats32:
+def _turned(vectors: Vectors, turn: Floats32, threads: int, number: int) -> Floats32:
     """Vectors of an earlier round times a small matrix, as `_signs`."""
-    turn = vectors.where.read_arrays(matrix)["matrix"]
     rows = vectors.files[number].rows
     out, first = np.empty((rows, len(turn) + EXTRA), np.float32), 0
     for values, degree in vectors.blocks(number):

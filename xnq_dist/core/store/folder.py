@@ -179,7 +179,7 @@ class Folder:
         finally:
             for new in aside.values():
                 with suppress(OSError):
-                    self.filesystem.delete_file(self.path(new))
+                    self.delete(new)
 
     def sync(self, names: Iterable[str]) -> None:
         """Wait until files and their names are on the disk; no effect on stores."""
@@ -263,7 +263,6 @@ def sealed(values: Mapping[str, Any]) -> str:
     """JSON text of an object, with the checksum of its content as a field."""
     # Convert the values to what reading returns: keys as text, tuples as lists.
     plain = json.loads(json.dumps(dict(values)))
-    plain.pop(CHECKSUM, None)
     plain[CHECKSUM] = fingerprint(plain)
     return json.dumps(plain, indent=1, sort_keys=True)
 
