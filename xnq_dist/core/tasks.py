@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +11,9 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
+from numpy.typing import NDArray
+
+from xnq_dist.core import npy
 from xnq_dist.core.cluster import smallest_memory
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.progress import Counts, uncounted
@@ -30,6 +32,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+Array = NDArray[Any]
 R = TypeVar("R")
 SHARE = 4
 """A worker's tasks together use at most its memory over this for their buffers."""
@@ -71,8 +74,13 @@ class Tasks:
         return [function()]
 
     @contextmanager
-    def share(self, value: T) -> Iterator[Shared[T]]:
-        """Let tasks of this block read a picklable value."""
+    def share(
+        self, value: T, arrays: Callable[[T], Sequence[Array]], make: Callable[..., T]
+    ) -> Iterator[Shared[T]]:
+        """Let tasks of this block read a value.
+
+        Other processes make it once from its arrays: ``make(*arrays(value))``.
+        """
         yield lambda: value
 
 
@@ -104,10 +112,10 @@ class WorkerTasks(Tasks):
         return list(run_on_workers(self.client, function).values())
 
     @contextmanager
-    def share(self, value: T) -> Iterator[Shared[T]]:
+    def share(
+        self, value: T, arrays: Callable[[T], Sequence[Array]], make: Callable[..., T]
+    ) -> Iterator[Shared[T]]:
         """The value in a file of the common folder, until the block ends.
-
-        Each process reads it once.
 
         Raises
         ------
@@ -115,25 +123,27 @@ class WorkerTasks(Tasks):
             When the file cannot be written.
         """
         path = self.folder / f"shared-{uuid.uuid4().hex}"
+        named = {str(at): each for at, each in enumerate(arrays(value))}
         try:
             with path.open("wb") as file:
-                pickle.dump(value, file, pickle.HIGHEST_PROTOCOL)
+                npy.write_arrays(file, named)
         except OSError as error:
             raise StageError(
                 f"temporary files in {self.folder} cannot be written "
                 f"({error.strerror or error}): set scratch to a folder with more space"
             ) from error
         try:
-            yield partial(_shared, path)
+            yield partial(_shared, path, make)
         finally:
             path.unlink(missing_ok=True)
             self.everywhere(forget)
 
 
-def _shared(path: Path) -> Any:
+def _shared(path: Path, make: Callable[..., T]) -> T:
     # A second task of a process waits for the first to load the value.
     with _READING:
-        return _loaded(path)
+        found: T = _loaded(path, make)
+        return found
 
 
 def forget() -> None:
@@ -142,9 +152,9 @@ def forget() -> None:
 
 
 @cache
-def _loaded(path: Path) -> Any:
+def _loaded(path: Path, make: Callable[..., Any]) -> Any:
     with path.open("rb") as file:
-        return pickle.load(file)  # noqa: S301 - of this run, as Dask's messages
+        return make(*npy.read_arrays(file).values())
 
 
 def tasks_on(client: Client, folder: Path, memory: int) -> WorkerTasks:

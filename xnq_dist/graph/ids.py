@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 from numba import njit
+from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Bytes, Ints, Ints32
 from xnq_dist.core.errors import DoesNotFitError, InputError
@@ -90,9 +91,20 @@ class NodeIds:
     def __len__(self) -> int:
         return len(self.values)
 
-    def __reduce__(self) -> tuple[type[NodeIds], tuple[pa.Array]]:
-        # The hash table is made again, because it is larger than the ids.
-        return NodeIds, (self.values,)
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        """The ids as NumPy arrays, for `of_arrays`."""
+        return (
+            text_of(self.values) if self.type == "string" else (self.values.to_numpy(),)
+        )
+
+    @classmethod
+    def of_arrays(cls, *arrays: NDArray[Any]) -> NodeIds:
+        """From `arrays`."""
+        if len(arrays) == 1:
+            return cls(pa.array(arrays[0]))
+        offsets, data = (pa.py_buffer(array) for array in arrays)
+        values = pa.LargeStringArray.from_buffers(len(arrays[0]) - 1, offsets, data)
+        return cls(values.cast(pa.string()) if values.nbytes < 2**31 else values)
 
     @property
     def type(self) -> str:

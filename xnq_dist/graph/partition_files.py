@@ -50,9 +50,13 @@ def write_partitions(
     folder.mkdir()
     job = PartitionTasks(csr.folder, folder, len(csr.indptr) - 1, csr.weighted, attempt)
     numbers, done = range(book.partitions), partial(progress, "write partitions")
-    with tasks.share(book) as shared:
+    with tasks.share(book, _of_book, PartitionBook) as shared:
         halos = tasks.map(partial(job.find, shared), numbers)
         return tasks.map(partial(job.write, shared, halos), numbers, done)
+
+
+def _of_book(book: PartitionBook) -> tuple[NDArray[Any], ...]:
+    return tuple(vars(book).values())
 
 
 @dataclass(frozen=True)
