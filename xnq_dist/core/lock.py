@@ -40,12 +40,17 @@ SETTLE = 1.0
 class Holder:
     """The run that holds a lock, read without taking it."""
 
+    host: str
+    pid: int
     heartbeat: float
     """Time of the last heartbeat by the owner's clock, in seconds since the epoch."""
     alive: bool
     """Whether its process runs, or on another machine has a young heartbeat."""
-    mine: bool
-    """Whether it is this process."""
+
+    @property
+    def mine(self) -> bool:
+        """Whether it is this process."""
+        return (self.host, self.pid) == (socket.gethostname(), os.getpid())
 
 
 def holder(folder: Folder) -> Holder | None:
@@ -60,8 +65,7 @@ def holder(folder: Folder) -> Holder | None:
                 alive = alive and not kept
         except BlockingIOError:
             alive = True
-    mine = (found["host"], found["pid"]) == (socket.gethostname(), os.getpid())
-    return Holder(found["heartbeat"], alive, mine)
+    return Holder(found["host"], found["pid"], found["heartbeat"], alive)
 
 
 @contextmanager

@@ -89,7 +89,8 @@ class Wire:
 
     def __init__(self, run: str, mailbox: Mailbox, timeout: float) -> None:
         self._worker: Any = get_worker()
-        self._loop: asyncio.AbstractEventLoop = self._worker.loop.asyncio_loop
+        loop: Any = self._worker.loop
+        self._loop: asyncio.AbstractEventLoop = loop.asyncio_loop
         self._run, self._timeout = run, timeout
         self._sending: list[Outgoing] = []
         self._failure: Exception | None = None
@@ -97,7 +98,8 @@ class Wire:
         # These two are used by the loop's thread only.
         self._queues: dict[str, deque[Outgoing]] = {}
         self._pumps: dict[str, asyncio.Task[None]] = {}
-        self._runs: dict[str, Mailbox] = self._worker.plugins[Receiver.name].runs
+        receiver: Any = self._worker.plugins[Receiver.name]
+        self._runs: dict[str, Mailbox] = receiver.runs
         self._runs[run] = mailbox
 
     def send(self, block: Outgoing) -> None:
