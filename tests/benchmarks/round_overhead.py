@@ -22,7 +22,6 @@ from pathlib import Path
 from xnq_dist.core import cluster
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.store import RunDirectory
-from xnq_dist.core.waiting import Heartbeats
 from xnq_dist.graph.generate import Arguments, generate
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
@@ -64,9 +63,9 @@ def measure(partitions: int, nodes: int, rounds: int, turns: int) -> None:
             cluster.open_cluster(settings.cluster) as connection,
             cluster.connect(connection) as client,
         ):
-            exchange = Exchange(client, manifest, Heartbeats(client))
+            exchange = Exchange(client, manifest)
             for turn in range(turns + 1):
-                exchange.begin(1, Supersteps, spec, None)
+                exchange.begin(1, Supersteps, spec, 1, None)
                 exchange.advance(1)
                 spent = timed(lambda: exchange.advance(rounds), rounds)
                 if turn:

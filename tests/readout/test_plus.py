@@ -166,7 +166,6 @@ def test_facts_of_the_readout_are_recorded(graph, run):
         "labels around",
         "models",
         "hops",
-        "loadings",
         "desc",
     )
     assert not [name for name in names if name.startswith(passing)]

@@ -18,13 +18,12 @@ from tests.reservoir.test_embed import embed, embeddings
 from tests.reservoir.test_volume import rows_sent
 from xnq_dist import pipeline
 from xnq_dist.core import cluster
-from xnq_dist.core.waiting import Heartbeats
 from xnq_dist.reservoir import embed as driver
 from xnq_dist.reservoir.exchange import Exchange
 from xnq_dist.reservoir.mailbox import POLL, WorkersLost
 from xnq_dist.reservoir.states import Supersteps
 from xnq_dist.reservoir.wire import Receiver
-from xnq_dist.reservoir.worker import advance_worker
+from xnq_dist.reservoir.worker import WorkerState
 
 
 @pytest.fixture(scope="module")
@@ -40,16 +39,15 @@ def test_same_bits_on_workers_that_are_threads(tmp_path, weighted, thread_client
     np.testing.assert_array_equal(embeddings(found), embeddings(one))
 
 
-def begun(client, folder, graph, *overrides, timeout=20.0) -> Exchange:
+def begun(client, folder, graph, *overrides) -> Exchange:
     """A begun exchange over 4 random partitions, most rows on the boundary."""
     cut = ("partitions=4", "partitioner=contiguous", "reservoir.supersteps=30")
     settings = small_settings(*cut, *overrides)
     run = with_graph(folder, graph.sources, settings)
     manifest = run.complete("graph")
     spec = driver.reservoir_spec(settings, manifest.facts, 2.0, 0.5)
-    beats = Heartbeats(client, timeout)
-    exchange = Exchange(client, manifest, beats)
-    exchange.begin(1, Supersteps, spec, None)
+    exchange = Exchange(client, manifest)
+    exchange.begin(1, Supersteps, spec, 1, None)
     return exchange
 
 
@@ -117,9 +115,9 @@ def _nothing(number, states):
 
 def test_a_released_task_stops_waiting(tmp_path, weighted, client):
     exchange = begun(client, tmp_path / "a", weighted)
-    worker = sorted(exchange._objects)[0]
+    worker, made = min(exchange._objects.items())
     # Alone it never gets the other worker's blocks.
-    alone = exchange._submit(worker, advance_worker, exchange._objects[worker], 1, 5)
+    alone = exchange._submit(worker, WorkerState.advance, made, 1, 5)
     wait_until(lambda: sum(client.run(_busy).values()) == 1, 20)
     del alone
     wait_until(lambda: sum(client.run(_busy).values()) == 0, 20)
@@ -131,15 +129,15 @@ def test_a_released_task_stops_asking_a_worker_that_hangs(tmp_path, weighted):
     """The answer may take the complete timeout; the thread is free long before."""
     with (
         cluster.open_cluster(small_settings().cluster) as connection,
-        cluster.connect(connection) as other,
+        cluster.connect(connection, 600.0) as other,
     ):
-        exchange = begun(other, tmp_path / "a", weighted, timeout=600.0)
+        exchange = begun(other, tmp_path / "a", weighted)
         alive, hung = sorted(exchange._objects)
         pid = other.run(os.getpid, workers=[hung])[hung]
         os.kill(pid, signal.SIGSTOP)
         try:
             kept = exchange._objects[alive]
-            alone = exchange._submit(alive, advance_worker, kept, 1, 5)
+            alone = exchange._submit(alive, WorkerState.advance, kept, 1, 5)
             time.sleep(2 * POLL)  # it asks by now
             del alone
             wait_until(lambda: not other.run(_busy, workers=[alive])[alive], 20)
@@ -204,7 +202,7 @@ def test_two_runs_on_the_same_threads_proceed_independently(tmp_path, weighted, 
     first, second = sorted(one._objects)
     # Each has the only thread of one worker and needs that of the other.
     crossed = [
-        exchange._submit(worker, advance_worker, exchange._objects[worker], 1, 3)
+        exchange._submit(worker, WorkerState.advance, exchange._objects[worker], 1, 3)
         for exchange, worker in (
             (one, first),
             (two, second),
@@ -231,10 +229,8 @@ def test_a_new_worker_state_is_kept_apart_from_the_old_one(tmp_path, weighted, c
 @pytest.mark.filterwarnings("ignore::UserWarning:distributed.*")
 def test_a_fault_on_one_worker_ends_the_wait_of_the_other(tmp_path, weighted, client):
     exchange = begun(client, tmp_path / "a", weighted)
-    worker = sorted(exchange._objects)[0]
-    exchange._client.submit(
-        _break, exchange._objects[worker], workers=[worker], pure=False
-    ).result()
+    worker, made = min(exchange._objects.items())
+    exchange._submit(worker, _break, made).result()
     with pytest.raises((AttributeError, TypeError), match="NoneType"):
         exchange.advance(4)
     exchange.close()

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from tests.conftest import small_settings, write_graph
 from tests.graph.test_distances import diameter as diameter_of
 from tests.reservoir.test_embed import embed, embeddings
 from xnq_dist import pipeline
-from xnq_dist.core.errors import StageError
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.layout import read_adjacency
 from xnq_dist.graph.prepare import prepare
@@ -45,11 +43,10 @@ def test_automatic_length_needs_the_graphs_distances(tmp_path):
     settings = small_settings()
     manifest = prepare(RunDirectory(tmp_path / "run"), graph.sources, settings, 2)
     auto = small_settings("reservoir.supersteps=auto")
-    with pytest.raises(StageError, match="needs the graph's effective diameter"):
-        number_of_supersteps(auto, manifest.facts)
-    assert number_of_supersteps(settings, manifest.facts) == 6
     # Asked for later, the graph is read again.
     again = prepare(RunDirectory(tmp_path / "run"), graph.sources, auto, 2)
     assert again.attempt != manifest.attempt
-    found = number_of_supersteps(auto, again.facts)
-    assert found == min(again.facts["effective_diameter"] + 2, 30)
+    diameter = again.facts["effective_diameter"]
+    lengths = [number_of_supersteps(auto, each) for each in (diameter, 400, None)]
+    assert lengths == [min(diameter + 2, 30), 30, 30]
+    assert number_of_supersteps(settings, None) == 6

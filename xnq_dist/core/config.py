@@ -127,9 +127,9 @@ def load_settings(
     >>> load_settings(overrides=["reservoir.dim=64"]).reservoir.dim
     64
     """
-    values = merged(base or {})
+    layers = [base or {}]
     if file is not None:
-        values = merged(values, _read_yaml(Path(file)))
+        layers.append(_read_yaml(Path(file)))
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals or not key.strip():
@@ -145,8 +145,8 @@ def load_settings(
             ) from error
         for name in reversed(key.strip().split(".")):
             value = {name: value}
-        values = merged(values, value)
-    return validate_settings(values)
+        layers.append(value)
+    return validate_settings(merged(*layers))
 
 
 def validate_settings(

@@ -66,9 +66,9 @@ def mix(x: np.uint64) -> np.uint64:
 
 
 def mixed_bits(
-    index: NDArray[np.int64], key: np.random.SeedSequence
+    index: NDArray[np.int64], seed: int, purpose: int, *more: int
 ) -> NDArray[np.uint64]:
-    """64 random bits of each index under a key, shape (n,)."""
-    (start,) = key.generate_state(1, np.uint64)
+    """64 random bits of each index under a key as of `stream_key`, shape (n,)."""
+    (start,) = stream_key(seed, purpose, *more).generate_state(1, np.uint64)
     states = index.astype(np.uint64) * GAMMA + start
     return np.asarray(mix.py_func(states), np.uint64)

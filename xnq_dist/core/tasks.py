@@ -75,11 +75,11 @@ class Tasks:
 
     @contextmanager
     def share(
-        self, value: T, arrays: Callable[[T], Sequence[Array]], make: Callable[..., T]
+        self, value: T, make: Callable[..., T], *arrays: Array
     ) -> Iterator[Shared[T]]:
         """Let tasks of this block read a value.
 
-        Other processes make it once from its arrays: ``make(*arrays(value))``.
+        Other processes make it once from its arrays: ``make(*arrays)``.
         """
         yield lambda: value
 
@@ -113,7 +113,7 @@ class WorkerTasks(Tasks):
 
     @contextmanager
     def share(
-        self, value: T, arrays: Callable[[T], Sequence[Array]], make: Callable[..., T]
+        self, value: T, make: Callable[..., T], *arrays: Array
     ) -> Iterator[Shared[T]]:
         """The value in a file of the common folder, until the block ends.
 
@@ -123,7 +123,7 @@ class WorkerTasks(Tasks):
             When the file cannot be written.
         """
         path = self.folder / f"shared-{uuid.uuid4().hex}"
-        named = {str(at): each for at, each in enumerate(arrays(value))}
+        named = {str(at): each for at, each in enumerate(arrays)}
         try:
             with path.open("wb") as file:
                 npy.write_arrays(file, named)

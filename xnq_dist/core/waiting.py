@@ -101,18 +101,10 @@ def workers(client: Client) -> dict[str, int]:
 
 
 class Heartbeats:
-    """Looks at the workers from call to call of `look`.
+    """Looks at the workers from call to call of `look`."""
 
-    Parameters
-    ----------
-    timeout
-        Seconds without any worker after which a wait ends; None: `TIMEOUT`.
-    """
-
-    def __init__(self, client: Client, timeout: float | None = None) -> None:
-        self._client = client
-        self.timeout = TIMEOUT.get() if timeout is None else timeout
-        self._until = time.monotonic() + self.timeout
+    def __init__(self, client: Client) -> None:
+        self._client, self._seen = client, time.monotonic()
 
     def look(self) -> dict[str, int]:
         """Threads of every worker, by address, in order.
@@ -127,19 +119,20 @@ class Heartbeats:
         """
         found = workers(self._client)
         if found:
-            self._until = time.monotonic() + self.timeout
-        elif time.monotonic() > self._until:
+            self._seen = time.monotonic()
+        elif time.monotonic() - self._seen > TIMEOUT.get():
             raise InfrastructureError(
-                f"no Dask worker has given a sign of life for {self.timeout:g} s: "
+                f"no Dask worker has given a sign of life for {TIMEOUT.get():g} s: "
                 "start some with `dask worker` if they are yours, with more memory if "
                 "they were lost, and run again to resume"
             )
         return found
 
-    def wait_for_one(self) -> None:
-        """Wait until there is a worker."""
-        while not self.look():
+    def wait_for_one(self) -> dict[str, int]:
+        """Wait until there is a worker; returns and raises as `look`."""
+        while not (found := self.look()):
             time.sleep(POLL / 10)
+        return found
 
 
 def wait_some(

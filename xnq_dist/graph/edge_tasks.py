@@ -92,7 +92,7 @@ def read_edges(
     table = table.settle(columns_read(table, columns))
     shares = table.shares(max(ROWS, table.n_rows // (SHARES * tasks.slots)))
     rows = table.n_rows or len(shares)
-    with tasks.share(ids, NodeIds.arrays, NodeIds.of_arrays) as shared:
+    with tasks.share(ids, NodeIds.of_arrays, *ids.arrays()) as shared:
         rules = rules.model_copy(update={"memory": tasks.memory})
         job = EdgeSort(len(ids), tasks.folder, columns, rules, weighted)
         sorted_shares = tasks.map(

@@ -50,13 +50,9 @@ def write_partitions(
     folder.mkdir()
     job = PartitionTasks(csr.folder, folder, len(csr.indptr) - 1, csr.weighted, attempt)
     numbers, done = range(book.partitions), partial(progress, "write partitions")
-    with tasks.share(book, _of_book, PartitionBook) as shared:
+    with tasks.share(book, PartitionBook, *vars(book).values()) as shared:
         halos = tasks.map(partial(job.find, shared), numbers)
         return tasks.map(partial(job.write, shared, halos), numbers, done)
-
-
-def _of_book(book: PartitionBook) -> tuple[NDArray[Any], ...]:
-    return tuple(vars(book).values())
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Bools, Floats32, Ints
-from xnq_dist.core.random_bits import Purpose, mixed_bits, stream_key
+from xnq_dist.core.random_bits import Purpose, mixed_bits
 from xnq_dist.core.store import Attempt, FileRecord, RunDirectory
 from xnq_dist.graph.values import column_of
 from xnq_dist.reservoir.context import matrix_of
@@ -151,7 +151,7 @@ def sample_rows(index: Ints, maximum: int, seed: int, purpose: Purpose) -> Ints:
     """
     if len(index) <= maximum:
         return index
-    bits = mixed_bits(index, stream_key(seed, purpose))
+    bits = mixed_bits(index, seed, purpose)
     return np.sort(index[np.argpartition(bits, maximum)[:maximum]])
 
 

@@ -146,7 +146,7 @@ def select_scales(
     threads = min(workers(client).values(), default=1)
     recurrent, inputs_tried = candidates(settings)
     total = len(recurrent) + len(inputs_tried) - 1
-    write, limit = partial(_write_rows, attempt, rows), settings.cluster.timeout
+    write = partial(_write_rows, attempt, rows)
     scores: list[Score] = []
 
     def try_scales(recurrent_scale: Recurrent, input_scale: float) -> Score:
@@ -154,7 +154,7 @@ def select_scales(
         scales = recurrent_scale, input_scale
         spec = reservoir_spec(settings, manifest.facts, *scales, units)
         never = Checkpoints(attempt, {}, spec.supersteps)
-        files = run_reservoir(client, manifest, spec, write, never, limit)
+        files = run_reservoir(client, manifest, spec, write, never)
         held = fitted, folds, len(classes), threads
         scored = client.submit(_score, attempt, files, places, *held, pure=False)
         scores.append(Score(*scales, *result(client, scored)))

@@ -44,8 +44,8 @@ class Checkpoints:
         """The folder of the checkpoint after superstep `step`."""
         return self.stage.child(f"{self.prefix}{step:05d}")
 
-    def latest(self) -> tuple[int, Manifest] | None:
-        """Superstep and manifest of the latest complete checkpoint, or None."""
+    def latest(self) -> tuple[int, Manifest | None]:
+        """Superstep and manifest of the latest complete checkpoint, else 1 and None."""
         for name in reversed(self.stage.names()):
             step = name.removeprefix(self.prefix)
             if not step.isdigit():
@@ -53,7 +53,7 @@ class Checkpoints:
             manifest = self.at(int(step)).manifest()
             if manifest and manifest.fingerprint == fingerprint(self.inputs):
                 return int(step), manifest
-        return None
+        return 1, None
 
     def write(self, exchange: Exchange, kept: int = KEPT) -> list[FileRecord]:
         """Write a checkpoint, and return its files in partition order.

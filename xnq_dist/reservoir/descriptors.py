@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Floats32
 from xnq_dist.core.cluster import threads_each
@@ -71,7 +70,8 @@ class Descriptors:
     """Columns of both blocks."""
     hops: Sequence[Sequence[FileRecord]]
     """Of each partition the features and their means, and a column of ones."""
-    spectrum: tuple[Vectors, FileRecord] | None
+    spectrum: tuple[Vectors, Floats32] | None
+    """The vectors, and the small matrix that turns them to the spectrum."""
     threads: int
     """Threads of a partition's task."""
 
@@ -82,8 +82,7 @@ class Descriptors:
             for file in self.hops[number]
         ]
         if self.spectrum is not None:
-            vectors, record = self.spectrum
-            turn = self.where.read_arrays(record)["matrix"]
+            vectors, turn = self.spectrum
             parts.append(
                 product(values, turn, self.threads) * np.sqrt(degree)
                 for values, degree in vectors.blocks(number, rows)
@@ -128,9 +127,8 @@ def _features(nodes: AllNodes) -> list[tuple[FileRecord, ...]]:
     """Files of each partition: the features, and their means at each later hop."""
     given = nodes.graph, nodes.threads
     products = nodes.products(partial(_raw, *given))
-    loads = _loadings(products, int(nodes.graph.facts["n_nodes"]))
-    record = nodes.attempt.write_arrays("loadings", **loads)
-    start = partial(_standardised, nodes.attempt, record, *given)
+    loadings = _loadings(products, int(nodes.graph.facts["n_nodes"]))
+    start = partial(_standardised, loadings, *given)
     kept = range(HOPS + 1)
     hops = nodes.rounds(start, mean_step, kept, nodes.attempt, "hops")
     return list(zip(*hops.values(), strict=True))
@@ -151,12 +149,15 @@ def _raw(graph: Manifest, threads: int, number: int) -> Blocks:
         yield [np.concatenate([x, degrees, np.ones_like(degrees)], axis=1)], None
 
 
-def _loadings(products: Floats, n_nodes: int) -> dict[str, NDArray[Any]]:
-    """Arrays that map raw columns to standardised columns or their components.
+Loadings = tuple[Floats, Floats, Floats]
+"""Middle and spread of features and log degree, shape (width + 1,), and the components
+of the standardised features, shape (width, kept)."""
+
+
+def _loadings(products: Floats, n_nodes: int) -> Loadings:
+    """What maps raw columns to standardised columns or their components.
 
     `products` are those of features, log degree and ones, shape (width + 2, width + 2).
-    Returns ``middle`` and ``spread`` of features and log degree, shape (width + 1,),
-    and the ``components`` of the standardised features, shape (width, kept).
     """
     width = len(products) - 2
     middle = products[:-1, -1] / n_nodes
@@ -171,23 +172,17 @@ def _loadings(products: Floats, n_nodes: int) -> dict[str, NDArray[Any]]:
         spread[:-1] = np.sqrt(np.mean(np.diag(covariance)[:-1])) or np.inf
         _, vectors = symmetric_eigen(covariance[:-1, :-1] / spread[0] ** 2)
         components = vectors[:, ::-1][:, :COMPONENTS].copy()
-    return {"middle": middle, "spread": spread, "components": components}
+    return middle, spread, components
 
 
 def _standardised(
-    where: Stage,
-    loadings: FileRecord,
-    graph: Manifest,
-    threads: int,
-    number: int,
+    loadings: Loadings, graph: Manifest, threads: int, number: int
 ) -> Floats32:
     """Standardised features and log degree, and a column of ones to sum up weights.
 
     The start values of the means, shape (n_owned, features + 2).
     """
-    arrays = where.read_arrays(loadings)
-    middle, spread = arrays["middle"], arrays["spread"]
-    components = arrays["components"]
+    middle, spread, components = loadings
     first, last = graph.facts["offsets"][number : number + 2]
     out, at = np.empty((last - first, components.shape[1] + 2), np.float32), 0
     for [values], _ in _raw(graph, threads, number):

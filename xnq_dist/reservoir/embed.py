@@ -49,7 +49,8 @@ def reservoir_spec(
     Several recurrent scales give as many independent reservoirs that share the units.
     `dim` None: ``reservoir.dim``.
     """
-    matrix, rho = settings.reservoir.matrix, facts["rho"]
+    # Without cycles, rho is 0: scales are used unchanged.
+    matrix, rho = settings.reservoir.matrix, facts["rho"] or 1.0
     scales = recurrent_scale
     if not isinstance(scales, tuple):
         scales = (scales,)
@@ -57,12 +58,11 @@ def reservoir_spec(
     parts = []
     for number, (scale, size) in enumerate(zip(scales, units, strict=True)):
         drawn = block_seed(settings.seed, number), size, matrix
-        # Without cycles, rho is 0: the scale is used unchanged.
-        factor = recurrent_factor(*drawn, scale / rho if rho > 0 else scale)
+        factor = recurrent_factor(*drawn, scale / rho)
         parts.append(Reservoir(*drawn, factor, input_scale))
     return ReservoirSpec(
         tuple(parts),
-        number_of_supersteps(settings, facts),
+        number_of_supersteps(settings, facts.get("effective_diameter")),
         settings.exchange.dtype,
         "cpu" if settings.exchange.on_cpus else settings.backend,
     )
@@ -96,15 +96,17 @@ def make_embeddings(
     described, blocks = None, [spec.dim]
     if METHODS[settings.method].second_stage:
         where = attempt.child("descriptors")
-        shared = client, graph, settings.seed, where
-        described = describe_nodes(*shared, settings.backend, progress)
+        described = describe_nodes(
+            client, graph, settings.seed, where, settings.backend, progress
+        )
         blocks += described.widths
         # Arrays of other sizes follow.
         run_on_workers(client, allocator.release)
     write = WriteEmbeddings(graph, attempt, described)
-    limits = steps.every, settings.checkpoint.grace
-    checkpoints = Checkpoints(run.stage("checkpoints"), inputs, *limits)
-    supersteps = partial(run_reservoir, client, graph, timeout=settings.cluster.timeout)
+    checkpoints = Checkpoints(
+        run.stage("checkpoints"), inputs, steps.every, settings.checkpoint.grace
+    )
+    supersteps = partial(run_reservoir, client, graph)
     if steps.turns > 1:
         states = _run_in_turn(supersteps, spec, checkpoints, progress)
         jobs = zip(*states, strict=True)
@@ -114,7 +116,7 @@ def make_embeddings(
         ]
         files = gather(client, tasks)
     else:
-        files = supersteps(spec, write, checkpoints, progress=progress)
+        files = supersteps(spec, write, checkpoints, partial(progress, "supersteps"))
     run_on_workers(client, allocator.release)
     if described:
         described.where.delete_folder()
@@ -146,13 +148,10 @@ def _run_in_turn(
     """
     states = []
     for turn, part in enumerate(spec.parts):
-        name = f"reservoir {turn + 1} of {len(spec.parts)}"
-
-        def report(what: str, done: int, total: int, name: str = name) -> None:
-            progress(f"{what}, {name}", done, total)
-
+        name = f"supersteps, reservoir {turn + 1} of {len(spec.parts)}"
         kept = replace(checkpoints, prefix=f"reservoir-{turn}-step-")
-        files = run(replace(spec, parts=(part,)), None, kept, progress=report)
+        shown = partial(progress, name)
+        files = run(replace(spec, parts=(part,)), None, kept, shown)
         where = kept.at(spec.supersteps)
         states.append([(where, record) for record in files])
     return states

@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from xnq_dist.core.arrays import Floats32
 from xnq_dist.core.errors import DoesNotFitError
 from xnq_dist.core.store import Manifest
-from xnq_dist.core.waiting import Heartbeats, raise_failure, wait_some, watched
+from xnq_dist.core.waiting import (
+    TIMEOUT,
+    Heartbeats,
+    raise_failure,
+    wait_some,
+    watched,
+)
 from xnq_dist.reservoir.context import place
 from xnq_dist.reservoir.mailbox import WorkersLost
 from xnq_dist.reservoir.wire import Receiver
-from xnq_dist.reservoir.worker import (
-    Share,
-    Work,
-    WorkerState,
-    advance_worker,
-    apply_on_worker,
-)
+from xnq_dist.reservoir.worker import Share, Work, WorkerState
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -50,7 +50,6 @@ def on_workers(
     graph: Manifest,
     use: Callable[[Exchange], R],
     reached: Callable[[], int] = lambda: 0,
-    timeout: float | None = None,
 ) -> R:
     """The result of ``use(exchange)``, which is called again when workers are lost.
 
@@ -60,21 +59,17 @@ def on_workers(
         Does the work; suspected workers have no part in it, if there are others.
     reached
         The superstep after which `use` starts.
-    timeout
-        See `Heartbeats`.
 
     Raises
     ------
     DoesNotFitError
         When workers are lost repeatedly without a later start in between.
     """
-    beats = Heartbeats(client, timeout)
     losses, before = 0, -1
     suspects: frozenset[str] = frozenset()
     while True:
         try:
-            beats.wait_for_one()
-            with closing(Exchange(client, graph, beats, suspects)) as made:
+            with closing(Exchange(client, graph, suspects)) as made:
                 return use(made)
         except WorkersLost as event:
             suspects |= event.suspects
@@ -94,13 +89,13 @@ def on_workers(
 class Exchange:
     """Steps on workers: one object on each of them, used by one task at a time.
 
-    Workers in `avoid` are used only if there are no others. `beats` detects lost
-    workers.
+    Workers in `avoid` are used only if there are no others; if there is none at all,
+    one is waited for.
 
     Raises
     ------
     WorkersLost
-        When no worker is left; from all methods, when one that has an object was lost.
+        From all methods, when a worker that has an object was lost.
     """
 
     step = 0
@@ -109,18 +104,12 @@ class Exchange:
     """Value of `time.monotonic` from which waits raise `TimeoutError`."""
 
     def __init__(
-        self,
-        client: Client,
-        graph: Manifest,
-        beats: Heartbeats,
-        avoid: Collection[str] = (),
+        self, client: Client, graph: Manifest, avoid: Collection[str] = ()
     ) -> None:
         self._client = client
         self._graph = graph
-        self._beats = beats
-        self._threads = beats.look()
-        if not self._threads:
-            raise WorkersLost("no worker is left")
+        self._beats = Heartbeats(client)
+        self._threads = self._beats.wait_for_one()
         trusted = [worker for worker in self._threads if worker not in avoid]
         edges = graph.facts["edges"]
         self.placement = place(edges, trusted or list(self._threads))
@@ -133,8 +122,7 @@ class Exchange:
         watched(lambda: self._client.register_plugin(Receiver()), self._check_workers)
         shared = uuid.uuid4().hex, self._graph, self.placement
         for worker in sorted(set(self.placement)):
-            threads, timeout = self._threads[worker], self._beats.timeout
-            share = Share(*shared, worker, threads, timeout)
+            share = Share(*shared, worker, self._threads[worker], TIMEOUT.get())
             self._objects[worker] = self._submit(
                 worker, WorkerState, share, make, *args
             )
@@ -151,7 +139,7 @@ class Exchange:
 
     def advance(self, count: int) -> None:
         """Run `count` steps."""
-        self._underway = count, self._start(advance_worker, self.step, count)
+        self._underway = count, self._start(WorkerState.advance, self.step, count)
         self.complete()
 
     def complete(self) -> None:
@@ -162,7 +150,7 @@ class Exchange:
 
     def apply(self, function: Callable[[int, Floats32], R]) -> list[R]:
         """Results of a function of each partition's values, called on its worker."""
-        futures = self._start(apply_on_worker, function)
+        futures = self._start(WorkerState.apply, function)
         try:
             self._wait(futures)
             found = watched(lambda: self._client.gather(futures), self._check_workers)

@@ -13,27 +13,13 @@ graphs).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
-from xnq_dist.core.errors import StageError
 from xnq_dist.core.settings import Settings
 from xnq_dist.graph.distances import MAX_STEPS, SHARE
 
-__all__ = ["MAX_STEPS", "expected_diameter", "length_of", "number_of_supersteps"]
+__all__ = ["MAX_STEPS", "expected_diameter", "number_of_supersteps"]
 
 EXTRA = 2
-
-
-def length_of(diameter: int) -> int:
-    """Supersteps for a graph of this effective diameter.
-
-    Examples
-    --------
-    >>> [length_of(diameter) for diameter in (1, 9, 400)]
-    [3, 11, 30]
-    """
-    return min(diameter + EXTRA, MAX_STEPS)
 
 
 def expected_diameter(nodes: int, edges: int) -> int:
@@ -53,15 +39,13 @@ def expected_diameter(nodes: int, edges: int) -> int:
     return min(MAX_STEPS, math.ceil(math.log(reached) / math.log(degree)))
 
 
-def number_of_supersteps(settings: Settings, facts: Mapping[str, Any]) -> int:
-    """The supersteps as set, or for the graph with these facts."""
+def number_of_supersteps(settings: Settings, diameter: int | None) -> int:
+    """The supersteps as set, or for a graph of this effective diameter.
+
+    None: it is not known yet, and the maximum is returned. The stage ``graph`` measures
+    it if the settings ask for it.
+    """
     wanted = settings.reservoir.supersteps
     if wanted != "auto":
         return wanted
-    diameter = facts.get("effective_diameter")
-    if diameter is None:
-        raise StageError(
-            "reservoir.supersteps = auto needs the graph's effective diameter, which "
-            "was not computed: run again with --overwrite"
-        )
-    return length_of(int(diameter))
+    return MAX_STEPS if diameter is None else min(diameter + EXTRA, MAX_STEPS)

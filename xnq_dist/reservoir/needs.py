@@ -12,7 +12,7 @@ from xnq_dist.reservoir.checkpoint import KEPT, checkpoint_interval
 from xnq_dist.reservoir.descriptors import HOPS, widths
 from xnq_dist.reservoir.device import COLUMNS, device_bytes
 from xnq_dist.reservoir.drive import drive_width
-from xnq_dist.reservoir.length import MAX_STEPS, length_of
+from xnq_dist.reservoir.length import number_of_supersteps
 from xnq_dist.reservoir.spectrum import EXTRA, SPARE
 from xnq_dist.reservoir.volume import (
     WORKER,
@@ -104,17 +104,14 @@ def _supersteps(
     on_device = bool(size.workers.device)
     width = units if on_device else drive_width(size.features, units)
     states = memory_need(moves, units, wire, 1)
-    length: int | str = reservoir.supersteps
-    if length == "auto":
-        length = MAX_STEPS if size.diameter is None else length_of(size.diameter)
+    length = number_of_supersteps(settings, size.diameter)
     device = 0
     if on_device:
         counts = moves.largest, moves.picked, moves.edges / size.per_worker
         device = device_bytes(*counts, units, matrix, size.per_worker)
     products = _units(settings)[0] if dense else NONZEROS
     every = checkpoint_interval(
-        *(settings.checkpoint.every, size.nodes, size.edges, units, products),
-        int(length),
+        settings.checkpoint.every, size.nodes, size.edges, units, products, length
     )
     return Supersteps(
         worker=matrix + features + moves.owned * width * 4 + states,
@@ -123,7 +120,7 @@ def _supersteps(
         turns=turns,
         units=units,
         wire=wire,
-        length=int(length),
+        length=length,
         every=every,
     )
 
@@ -153,23 +150,18 @@ def needs(size: RunSize, settings: Settings) -> Need:
             one = size.nodes * 4 * vectors
             descriptors, rounds = descriptors + one, rounds + 3 * one
             columns_each = max(columns_each, vectors)
-        values = memory_need(steps.moves, columns_each, 4, size.lanes)
-        sums_peak = WORKER + values
+        sums_peak = WORKER + memory_need(steps.moves, columns_each, 4, size.lanes)
         if size.workers.device:
-            sums_device = _sums_device(size, steps.moves)
+            # A few columns at a time.
+            rows = 2 * steps.moves.largest + steps.moves.picked
+            topology = 8 * (steps.moves.owned + steps.moves.edges)
+            sums_device = topology + size.lanes * rows * COLUMNS * 4
     return Need(
         worker=max(EMBEDDER + steps.worker, sums_peak),
         device=max(steps.device, sums_device),
         disk=max(descriptors + table + last, descriptors + checkpoints, rounds),
         kept=table,
     )
-
-
-def _sums_device(size: RunSize, moves: Volume) -> int:
-    """Bytes of a worker's GPU for sums over neighbours, a few columns at a time."""
-    topology = 8 * moves.owned + 8 * moves.edges
-    rows = 2 * moves.largest + moves.picked
-    return topology + size.lanes * rows * COLUMNS * 4
 
 
 def blocks_of(size: RunSize, settings: Settings) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ import numpy as np
 from xnq_dist.core.arrays import Floats, Floats32
 from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.core.products import product
-from xnq_dist.core.random_bits import Purpose, mixed_bits, stream_key
+from xnq_dist.core.random_bits import Purpose, mixed_bits
 from xnq_dist.core.store import FileRecord, Manifest, Stage
 from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.layout import load_nodes
@@ -72,7 +72,7 @@ class Vectors:
             yield np.ascontiguousarray(block[:, :-EXTRA]), block[:, -1:]
 
 
-def find_spectrum(nodes: AllNodes, width: int, seed: int) -> tuple[Vectors, FileRecord]:
+def find_spectrum(nodes: AllNodes, width: int, seed: int) -> tuple[Vectors, Floats32]:
     """Vectors, and the matrix that turns them to the spectrum of a symmetric adjacency.
 
     Singular vectors times singular values are Y times the matrix.
@@ -101,16 +101,14 @@ def find_spectrum(nodes: AllNodes, width: int, seed: int) -> tuple[Vectors, File
     for turn in range(DOUBLE_ROUNDS):
         [vectors] = walk(f"power-{turn}", 2)
         matrix = _orthonormal(nodes.products(partial(_blocks, [vectors])))
-        record = nodes.attempt.write_arrays(f"turn-{turn}", matrix=matrix)
-        start = partial(_turned, vectors, record, nodes.threads)
+        start = partial(_turned, vectors, matrix, nodes.threads)
     # Keep Q and S Q: their product Q' S Q gives the Ritz values.
     vectors, images = walk("ritz", 0, 1)
     products = nodes.products(partial(_blocks, [vectors, images]))
     values, turned = symmetric_eigen(products)
     remove(images)
     order = np.argsort(-np.abs(values), kind="stable")[:width]
-    ritz = (turned[:, order] * np.abs(values[order])).astype(np.float32)
-    return vectors, nodes.attempt.write_arrays("ritz-turn", matrix=ritz)
+    return vectors, (turned[:, order] * np.abs(values[order])).astype(np.float32)
 
 
 def _blocks(sides: Sequence[Vectors], number: int) -> Blocks:
@@ -141,11 +139,11 @@ def symmetric_eigen(matrix: Floats) -> tuple[Floats, Floats]:
 def _signs(graph: Manifest, seed: int, width: int, number: int) -> Floats32:
     """Random signs by canonical index, shape (n_owned, width + `EXTRA`)."""
     index = load_nodes(graph, number, ["index"])["index"].to_numpy()
-    keys = [
-        stream_key(seed, Purpose.FIRST_VECTORS, word) for word in range(-(-width // 64))
+    words = [
+        mixed_bits(index, seed, Purpose.FIRST_VECTORS, word)
+        for word in range(-(-width // 64))
     ]
-    words = np.stack([mixed_bits(index, key) for key in keys], axis=1)
-    octets = words.astype("<u8").view(np.uint8)
+    octets = np.stack(words, axis=1).astype("<u8").view(np.uint8)
     out = np.zeros((len(index), width + EXTRA), np.float32)
     out[:, :-EXTRA] = np.unpackbits(octets, 1, width, "little")
     out *= 2
@@ -154,11 +152,8 @@ def _signs(graph: Manifest, seed: int, width: int, number: int) -> Floats32:
     return out
 
 
-def _turned(
-    vectors: Vectors, matrix: FileRecord, threads: int, number: int
-) -> Floats32:
+def _turned(vectors: Vectors, turn: Floats32, threads: int, number: int) -> Floats32:
     """Vectors of an earlier round times a small matrix, as `_signs`."""
-    turn = vectors.where.read_arrays(matrix)["matrix"]
     rows = vectors.files[number].rows
     out, first = np.empty((rows, len(turn) + EXTRA), np.float32), 0
     for values, degree in vectors.blocks(number):

@@ -19,20 +19,16 @@ __all__ = ["Supersteps"]
 class Supersteps:
     """The work of an embedding (`worker.Work`): values are states, (n_owned, d').
 
-    The first ones are those of the checkpoint (superstep and manifest), or of
-    superstep 1. With a GPU, all arrays are in its memory.
+    The first ones are those after superstep `first`, from the checkpoint `stored`; if
+    None, they are computed, for superstep 1. With a GPU, all arrays are in its memory.
     """
 
     def __init__(
-        self,
-        share: Share,
-        spec: ReservoirSpec,
-        checkpoint: tuple[int, Manifest] | None,
+        self, share: Share, spec: ReservoirSpec, first: int, stored: Manifest | None
     ) -> None:
-        self.first = 1 if checkpoint is None else checkpoint[0]
-        self.last = spec.supersteps
+        self.first, self.last = first, spec.supersteps
         self.backend = choose(spec.backend)
-        self._share, self._checkpoint = share, checkpoint
+        self._share, self._stored = share, stored
         self._dtype = spec.exchange_dtype
         features = int(share.graph.facts["n_features"])
         self._drawn = [part.draw(features) for part in spec.parts]
@@ -55,10 +51,9 @@ class Supersteps:
         wide = drive_width(features.shape[1], computed.dim) == computed.dim
         kept = wide or self.backend.on_device
         drive: Drive = computed.stored(share.threads) if kept else computed
-        if self._checkpoint is None:
+        if (stored := self._stored) is None:
             states = first_states(drive, self._dtype, share.threads)
         else:
-            _, stored = self._checkpoint
             states = stored.where.read_arrays(stored.files[number])["states"]
         self._drives[number] = self.backend.to_device(drive) if kept else drive
         self._topology[number] = move_partition(self.backend, partition)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from xnq_dist.core.arrays import Floats32
-from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.progress import Counts, uncounted
 from xnq_dist.core.store import Manifest
 from xnq_dist.reservoir.checkpoint import Checkpoints
 from xnq_dist.reservoir.context import ReservoirSpec
@@ -35,8 +35,7 @@ def run_reservoir(
     spec: ReservoirSpec,
     finish: Finish | None,
     checkpoints: Checkpoints,
-    timeout: float | None = None,
-    progress: Progress = silent,
+    progress: Counts = uncounted,
 ) -> list[Any]:
     """Run all supersteps and apply `finish` to each partition's final states.
 
@@ -52,9 +51,6 @@ def run_reservoir(
     checkpoints
         Writes and resumes checkpoints; none are written where there are as many
         supersteps between two as in all.
-    timeout
-        Seconds without a sign of life after which a worker is lost; also the maximum
-        wait for a new worker if all are lost. None: `waiting.TIMEOUT`.
 
     Returns
     -------
@@ -75,14 +71,13 @@ def run_reservoir(
         except BaseException as ended:
             asked = not isinstance(ended, Exception)  # by a signal or an alarm
             if asked and checkpoints.every < spec.supersteps:
-                _write_last(exchange, checkpoints, max(1, reached()))
+                _write_last(exchange, checkpoints)
             raise
 
     def reached() -> int:
-        latest = checkpoints.latest()
-        return latest[0] if latest else 0
+        return checkpoints.latest()[0]
 
-    return on_workers(client, graph, use, reached, timeout)
+    return on_workers(client, graph, use, reached)
 
 
 def _drive(
@@ -90,15 +85,16 @@ def _drive(
     spec: ReservoirSpec,
     finish: Finish | None,
     checkpoints: Checkpoints,
-    progress: Progress,
+    progress: Counts,
 ) -> list[Any]:
-    end, latest = spec.supersteps, checkpoints.latest()
-    if latest:
-        if finish is None and latest[0] == end:
-            return [*latest[1].files]
-        log.info("resuming after superstep %d of %d", latest[0], end)
-    exchange.begin(latest[0] if latest else 1, Supersteps, spec, latest)
-    progress("supersteps", exchange.step, end)
+    end = spec.supersteps
+    first, stored = checkpoints.latest()
+    if stored:
+        if finish is None and first == end:
+            return [*stored.files]
+        log.info("resuming after superstep %d of %d", first, end)
+    exchange.begin(first, Supersteps, spec, first, stored)
+    progress(first, end)
     every, stride = checkpoints.every, 4
     while exchange.step < end:
         target = min(end, (exchange.step // every + 1) * every)
@@ -108,7 +104,7 @@ def _drive(
         exchange.advance(count)
         taken = (time.perf_counter() - began) / count
         stride = max(1, round(SECONDS / max(taken, 1e-6)))
-        progress("supersteps", exchange.step, end)
+        progress(exchange.step, end)
         if exchange.step == target < end:
             checkpoints.write(exchange)
     if finish is not None:
@@ -116,8 +112,8 @@ def _drive(
     return checkpoints.write(exchange, kept=1)
 
 
-def _write_last(exchange: Exchange, checkpoints: Checkpoints, reached: int) -> None:
-    """Write a checkpoint of an interrupted run, if it is later than `reached`.
+def _write_last(exchange: Exchange, checkpoints: Checkpoints) -> None:
+    """Write a checkpoint of an interrupted run, if it is later than the latest.
 
     Takes about the grace at most; logs the reason if none could be written.
     """
@@ -128,7 +124,7 @@ def _write_last(exchange: Exchange, checkpoints: Checkpoints, reached: int) -> N
     exchange.deadline = time.monotonic() + grace
     try:
         exchange.complete()
-        if exchange.step > reached:
+        if exchange.step > checkpoints.latest()[0]:
             checkpoints.write(exchange)
             log.info("checkpoint after superstep %d written", exchange.step)
     except Exception as error:  # the interruption is what ends the run

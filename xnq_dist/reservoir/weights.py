@@ -161,31 +161,26 @@ def _uniform(
     """Uniform(-scale, scale), one random stream for every block of rows."""
     out = np.empty((rows, columns), dtype=np.float32)
     for first in range(0, rows, _BLOCK):
-        last = min(first + _BLOCK, rows)
-        draws = stream(seed, purpose, first // _BLOCK).random((last - first, columns))
-        out[first:last] = scale * (2.0 * draws - 1.0)
+        block = out[first : first + _BLOCK]
+        draws = stream(seed, purpose, first // _BLOCK).random(block.shape)
+        block[:] = scale * (2.0 * draws - 1.0)
     return out
-
-
-def _sparse(seed: int, dim: int) -> Recurrent:
-    nonzeros = min(NONZEROS, dim)
-    values = np.empty((dim, nonzeros), dtype=np.float32)
-    columns = np.empty((dim, nonzeros), dtype=np.int32)
-    for first in range(0, dim, _BLOCK):
-        last = min(first + _BLOCK, dim)
-        generator = stream(seed, Purpose.RESERVOIR_SPARSE, first // _BLOCK)
-        for row in range(first, last):
-            chosen = generator.choice(dim, size=nonzeros, replace=False, shuffle=False)
-            columns[row] = np.sort(chosen)
-            values[row] = 2.0 * generator.random(nonzeros) - 1.0
-    return Recurrent(values, columns)
 
 
 def draw_recurrent(seed: int, dim: int, matrix: str) -> Recurrent:
     """The recurrent matrix before scaling."""
-    if matrix == "sparse":
-        return _sparse(seed, dim)
-    return Recurrent(_uniform(seed, Purpose.RESERVOIR_DENSE, dim, dim, 1.0))
+    if matrix == "dense":
+        return Recurrent(_uniform(seed, Purpose.RESERVOIR_DENSE, dim, dim, 1.0))
+    nonzeros = min(NONZEROS, dim)
+    values = np.empty((dim, nonzeros), dtype=np.float32)
+    columns = np.empty(values.shape, dtype=np.int32)
+    for row in range(dim):
+        if row % _BLOCK == 0:
+            random = stream(seed, Purpose.RESERVOIR_SPARSE, row // _BLOCK)
+        chosen = random.choice(dim, size=nonzeros, replace=False, shuffle=False)
+        columns[row] = np.sort(chosen)
+        values[row] = 2.0 * random.random(nonzeros) - 1.0
+    return Recurrent(values, columns)
 
 
 def recurrent_radius(recurrent: Recurrent, seed: int) -> float:

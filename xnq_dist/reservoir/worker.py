@@ -21,7 +21,7 @@ from xnq_dist.reservoir.mailbox import POLL, Mailbox, WorkersLost
 from xnq_dist.reservoir.routes import find_routes
 from xnq_dist.reservoir.wire import Outgoing, Wire
 
-__all__ = ["Share", "Work", "WorkerState", "advance_worker", "apply_on_worker"]
+__all__ = ["Share", "Work", "WorkerState"]
 
 R = TypeVar("R")
 
@@ -75,8 +75,8 @@ class WorkerState:
 
     def __init__(self, share: Share, make: Callable[..., Work], *args: Any) -> None:
         self.work = work = make(share, *args)
-        self.step, self.threads = work.first, share.threads
-        self._placement, self._backend = share.placement, work.backend
+        self.step, self._share = work.first, share
+        self._backend = work.backend
         partitions = {
             number: load_partition(share.graph, number)
             for number, worker in enumerate(share.placement)
@@ -105,13 +105,27 @@ class WorkerState:
     def __sizeof__(self) -> int:
         return sum(2 * int(values.nbytes) for values in self.values.values())
 
-    def advance(self, count: int) -> None:
-        """Run `count` steps together with all other workers."""
-        if self.step == self.work.first:
+    def advance(self, step: int, count: int) -> None:
+        """Run steps ``step + 1`` to ``step + count`` with all other workers.
+
+        Raises `WorkersLost` also if the values are not those after `step`, because Dask
+        has made this object again.
+        """
+        if self.step != step:
+            raise WorkersLost(f"a worker is after superstep {self.step}, not {step}")
+        if step == self.work.first:
             for number, values in self.values.items():
-                self._post(self.step, number, values)
+                self._post(step, number, values)
         for _ in range(count):
             self._advance(self.step + 1)
+
+    def apply(self, function: Callable[[int, Floats32], R]) -> list[tuple[int, R]]:
+        """Numbers of partitions and (small) results of a function of their values."""
+
+        def one(number: int) -> tuple[int, R]:
+            return number, function(number, self._backend.to_host(self.values[number]))
+
+        return map_threads(one, list(self.values), self._share.threads)
 
     def _advance(self, step: int) -> None:
         """Compute the values after a step, and send what neighbours read of them."""
@@ -140,7 +154,7 @@ class WorkerState:
             if time.monotonic() - began >= PATIENCE:
                 self._wire.give_up_thread()
             missing = self.routes.arrivals.keys() - arrived
-            self._wire.look(sorted({self._placement[owner] for owner in missing}))
+            self._wire.look(sorted({self._share.placement[owner] for owner in missing}))
         return arrived
 
     def _post(self, step: int, number: int, values: Any) -> None:
@@ -175,27 +189,3 @@ def _moved(
         number: {key: backend.to_device(rows) for key, rows in each.items()}
         for number, each in lists.items()
     }
-
-
-def advance_worker(state: WorkerState, step: int, count: int) -> None:
-    """Run steps ``step + 1`` to ``step + count`` of a worker.
-
-    Raises `WorkersLost` also if the state is not after `step`, because Dask has made it
-    again.
-    """
-    if state.step != step:
-        raise WorkersLost(f"a worker is after superstep {state.step}, not {step}")
-    state.advance(count)
-
-
-def apply_on_worker(
-    state: WorkerState, function: Callable[[int, Floats32], R]
-) -> list[tuple[int, R]]:
-    """Numbers of the partitions and (small) results of a function of their values."""
-
-    def one(number: int) -> tuple[int, R]:
-        return number, function(
-            number, state.work.backend.to_host(state.values[number])
-        )
-
-    return map_threads(one, list(state.values), state.threads)

@@ -30,9 +30,11 @@ from xnq_dist.core.errors import (
 from xnq_dist.core.lock import LOCK, holder, run_lock
 from xnq_dist.core.store import (
     MANIFEST,
+    POINTER,
     Folder,
     RunDirectory,
     Stage,
+    read_published,
     sealed,
 )
 
@@ -166,6 +168,12 @@ def test_unwritable_output_is_one_sentence(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunDirectoryError, match=r"cannot be written.*--out"):
         Folder.of(tmp_path / "file" / "run").create()
+
+
+def test_a_folder_in_place_of_the_pointer_is_one_sentence(run):
+    run.child(POINTER).create()
+    with pytest.raises(RunDirectoryError, match="is a folder"):
+        read_published(run.uri)
 
 
 def test_table_that_does_not_fit_its_schema_is_refused_on_write_and_read(run):

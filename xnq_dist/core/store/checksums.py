@@ -65,15 +65,14 @@ class ChecksumWriter(io.RawIOBase):
         """Write the bytes to the stream."""
         view = memoryview(data).cast("B")
         self._sink.write(view)
-        at = 0
-        while at < len(view):
-            inside = self.count % BLOCK
-            if not inside:
+        left = view
+        while left:
+            room = BLOCK - self.count % BLOCK
+            if room == BLOCK:
                 self._sums.append(0)
-            part = view[at : at + BLOCK - inside]
+            part, left = left[:room], left[room:]
             self._sums[-1] = crc32(part, self._sums[-1])
             self.count += len(part)
-            at += len(part)
         return len(view)
 
     def record(self, name: str, rows: int) -> FileRecord:

@@ -179,7 +179,7 @@ class Folder:
         finally:
             for new in aside.values():
                 with suppress(OSError):
-                    self.filesystem.delete_file(self.path(new))
+                    self.delete(new)
 
     def sync(self, names: Iterable[str]) -> None:
         """Wait until files and their names are on the disk; no effect on stores."""
@@ -207,6 +207,8 @@ class Folder:
         ------
         DamagedError
             When the content differs from its checksum, or has none.
+        RunDirectoryError
+            When it is a folder.
         OSError
             When a file system or store does not answer, which is no damage.
         """
@@ -217,6 +219,13 @@ class Folder:
                 return _unsealed(data)
             except (FileNotFoundError, NotADirectoryError):
                 return None
+            except OSError as error:
+                if self._info(name).type != pafs.FileType.Directory:
+                    raise
+                raise RunDirectoryError(
+                    f"{self.uri_of(name)} is a folder where a file belongs: move it "
+                    "away, or choose another --out"
+                ) from error
             except ValueError as error:
                 # Reading an object takes two requests, between which it may be replaced
                 # by one of another size. A damaged object reads the same again.
@@ -254,7 +263,6 @@ def sealed(values: Mapping[str, Any]) -> str:
     """JSON text of an object, with the checksum of its content as a field."""
     # Convert the values to what reading returns: keys as text, tuples as lists.
     plain = json.loads(json.dumps(dict(values)))
-    plain.pop(CHECKSUM, None)
     plain[CHECKSUM] = fingerprint(plain)
     return json.dumps(plain, indent=1, sort_keys=True)
 

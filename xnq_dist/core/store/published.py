@@ -9,6 +9,7 @@ Nothing is removed before its replacement is complete.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -120,11 +121,10 @@ class Published(Folder):
 
     def current_id(self) -> str:
         """The run id that `POINTER` names; empty if it is missing or damaged."""
-        try:
-            pointer = self.read_record(POINTER)
-        except DamagedError:
-            pointer = None
-        return str(pointer.get("run_id")) if pointer else ""
+        with suppress(DamagedError):
+            if pointer := self.read_record(POINTER):
+                return str(pointer.get("run_id"))
+        return ""
 
     def current(self) -> Version | None:
         """The version that the pointer names; None if there is none."""

@@ -17,7 +17,7 @@ from itertools import combinations
 import numpy as np
 
 from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
-from xnq_dist.core.random_bits import Purpose, mixed_bits, stream_key
+from xnq_dist.core.random_bits import Purpose, mixed_bits
 
 __all__ = ["Variants", "class_priors", "node_folds"]
 
@@ -65,7 +65,7 @@ class Variants:
 
 def node_folds(index: Ints, folds: int, seed: int) -> Ints32:
     """Fold of each node, from its canonical index and the seed alone, shape (n,)."""
-    bits = mixed_bits(index, stream_key(seed, Purpose.NODE_FOLDS))
+    bits = mixed_bits(index, seed, Purpose.NODE_FOLDS)
     return ((bits >> np.uint64(32)) * np.uint64(folds) >> np.uint64(32)).astype(
         np.int32
     )
