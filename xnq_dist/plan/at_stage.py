@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xnq_dist.core import cluster
@@ -50,21 +49,14 @@ def settled(
     size = replace(size, memberships=plan.memberships if plan else None)
     detects = plan is not None and plan.detects
     met = add_up(size, settings, graph.facts["partitions"], workers, detects)
-    if plan is not None:
-        met = replace(met, kind=plan.kind)
-        if met.worker_memory > ACCURACY * plan.worker_memory:
-            log.warning(
-                "a worker needs %s, more than the planned %s",
-                human(met.worker_memory),
-                human(plan.worker_memory),
-            )
+    if plan and met.worker_memory > ACCURACY * plan.worker_memory:
+        log.warning(
+            "a worker needs %s, more than the planned %s",
+            human(met.worker_memory),
+            human(plan.worker_memory),
+        )
     if stage in REMAINING:
         check_fits(met.of(*REMAINING[stage]))
     else:
-        out = run.path() if run.is_local else None
-        check_fits(met, out, _bytes_in(out) if out else 0)
+        check_fits(met, run.path() if run.is_local else None)
     return settings
-
-
-def _bytes_in(folder: str) -> int:
-    return sum(f.stat().st_size for f in Path(folder).rglob("*") if f.is_file())
