@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -13,8 +12,7 @@ from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.config import recorded_settings
 from xnq_dist.core.errors import InputError, RunDirectoryError, SettingsError
 from xnq_dist.core.run_record import RunRecord
-from xnq_dist.core.settings import Settings
-from xnq_dist.core.store import Manifest, RunDirectory
+from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import layout
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.profile.inputs import answer_digests
@@ -30,47 +28,38 @@ from xnq_dist.steps.view import PrevalenceView
 __all__ = ["Finished"]
 
 
-@dataclass(frozen=True, eq=False)
 class Finished:
-    """A run with the variances that `auto` learnt."""
+    """A run with the variances that `auto` learnt.
 
-    directory: RunDirectory
-    manifest: Manifest
-    """Of the stage ``quantify``."""
-    settings: Settings
-    sources: Sources
+    Raises
+    ------
+    RunDirectoryError, StageError
+        When there is no run, or it is not complete.
+    SettingsError
+        When it was not made with `auto`.
+    """
 
-    @classmethod
-    def open(cls, location: str) -> Finished:
-        """Read what the run was made from.
-
-        Raises
-        ------
-        RunDirectoryError, StageError
-            When there is no run, or it is not complete.
-        SettingsError
-            When it was not made with `auto`.
-        """
-        run = RunDirectory(location)
+    def __init__(self, location: str) -> None:
+        self.directory = run = RunDirectory(location)
         record = RunRecord.read(run)
         if not record.settings:
             raise RunDirectoryError(
                 f"{run.uri} is not a run directory: name one made by xnq-dist run"
             )
-        manifest = run.complete("quantify")
-        if not manifest.named("learnt-"):
+        self.manifest = run.complete("quantify")
+        """Of the stage ``quantify``."""
+        if not self.manifest.named("learnt-"):
             raise SettingsError(
                 f"{run.uri} does not have the variances that label plans and contrasts "
                 "need: run again with quantifier = auto and memberships.drawn = unknown"
             )
-        settings = recorded_settings(record.settings)
-        return cls(run, manifest, settings, Sources(**record.sources))
+        self.settings = recorded_settings(record.settings)
+        self.sources = Sources(**record.sources)
 
     @cached_property
     def ids(self) -> NodeIds:
         """Ids of the nodes."""
-        run = self.directory
-        return layout.load_ids(run.complete("graph"))
+        return layout.load_ids(self.directory.complete("graph"))
 
     @cached_property
     def tables(self) -> tuple[NodeTable, Reference]:

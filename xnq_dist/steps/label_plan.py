@@ -97,7 +97,7 @@ def plan_labels(
     """
     if budget < 1 or worst < 1:
         raise SettingsError("--budget and --worst must be 1 or more")
-    run = Finished.open(location)
+    run = Finished(location)
     nodes, reference = run.tables
     widths = (run.view.upper - run.view.lower).max(axis=1) / 2
     places = _targets(run, communities, min(worst, MAX_COMMUNITIES), widths)
