@@ -196,9 +196,17 @@ class Page(Results):
 
         It also gets this `page`, and its `settings`, `last` and `naming`.
         """
-        of_page = {"settings": self.settings, "last": self.last, "naming": self.naming}
-        known = environment().get_template(template)
-        return known.render(page=self, **of_page, **values)
+        return (
+            environment()
+            .get_template(template)
+            .render(
+                page=self,
+                settings=self.settings,
+                last=self.last,
+                naming=self.naming,
+                **values,
+            )
+        )
 
 
 @cache
