@@ -18,7 +18,7 @@ from contextlib import (
     nullcontext,
 )
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.errors import RunDirectoryError
@@ -171,7 +171,9 @@ def prepare(
     from xnq_dist.graph import prepare as stage
 
     tables = read_contents(run, sources, settings)
-    _claim(run, sources, settings, tables["nodes"])
+    nodes = tables["nodes"]
+    RunRecord.read(run).belongs(nodes, run.uri)
+    RunRecord(nodes, sources.absolute(), settings.model_dump(mode="json")).write(run)
     plan = plan or plan_run(run, sources, settings)
     plan.write(run)
     _check_planned(run, plan, settings)
@@ -215,18 +217,6 @@ def _tasks(
     check_scratch_fits(plan, where)
     with scratch_folder(where) as folder, connect() as client:
         yield tasks_on(client, folder, settings.input.memory_bytes)
-
-
-def _claim(
-    run: RunDirectory, sources: Sources, settings: Settings, nodes: dict[str, Any]
-) -> None:
-    """Record the graph that the directory holds; refuse a directory of another one."""
-    RunRecord.read(run).belongs(nodes, run.uri)
-    RunRecord(
-        nodes=nodes,
-        sources=sources.absolute(),
-        settings=settings.model_dump(mode="json"),
-    ).write(run)
 
 
 @in_stage("embeddings")
