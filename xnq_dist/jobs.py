@@ -191,15 +191,15 @@ def run_all(
     check_sources(sources, settings)
     with pipeline.open_run(out, sources, overwrite) as run:
         check_inputs(run, sources, settings)
-        plan = None
+        plan, sized = None, settings
         due = due_stages(run, sources, settings)
         if not due:
             record_sources(run, sources)
         if {*due} - {"published"}:  # work for workers: whatever is due, estimates are
             plan = pipeline.plan_run(run, sources, settings)
+            sized = plan.resolved(settings)
             if "graph" in due:
                 expect(plan.seconds)
-        sized = settings if plan is None else plan.resolved(settings)
         with Job(run, sources, settings, sized, plan=plan) as job:
             found = job.complete(stages)
         warn_if_late()

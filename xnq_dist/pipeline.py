@@ -233,7 +233,7 @@ def embed(
     DoesNotFitError
         When the partitioned graph needs more memory or disk than is available.
     """
-    settings = settled(run, settings, client, "embeddings")
+    settings = settled(run, settings, client)
     made: Manifest = METHODS.module_of(settings.method).embed(
         run, settings, client, progress
     )
@@ -250,7 +250,7 @@ def fit_readout(
     """Stage ``readout``: the classifier of the embeddings, fitted and calibrated."""
     from xnq_dist.readout import stage
 
-    settings = settled(run, settings, client, "posteriors")
+    settings = settled(run, settings, client, "readout", "quantify")
     return stage.fit_readout(run, settings, client, progress)
 
 
@@ -268,7 +268,7 @@ def posteriors(
     """
     from xnq_dist.readout import stage
 
-    settings = settled(run, settings, client, "posteriors")
+    settings = settled(run, settings, client, "readout", "quantify")
     written = stage.write_posteriors(run, settings, client, progress)
     if not settings.embeddings.write:
         run.stage("embeddings").release(run.complete("embeddings"))

@@ -25,14 +25,17 @@ log = logging.getLogger(__name__)
 ACCURACY = 1.05
 """Memory of a worker over the planned that is worth a line: a small run's differs in
 the last digits."""
-REMAINING = {"posteriors": ("readout", "quantify"), "quantify": ("quantify",)}
-"""Parts of the plan that must still fit when a stage starts; all for ``embeddings``."""
 
 
 def settled(
-    run: RunDirectory, settings: Settings, client: Client, stage: str
+    run: RunDirectory, settings: Settings, client: Client, *parts: str
 ) -> Settings:
-    """The settings on these workers, whose memory must be enough for a stage.
+    """The settings on these workers, whose memory must be enough for what remains.
+
+    Parameters
+    ----------
+    parts
+        Parts of the plan that remain; none: all, and the disk must be enough too.
 
     Raises
     ------
@@ -55,8 +58,8 @@ def settled(
             human(met.worker_memory),
             human(plan.worker_memory),
         )
-    if stage in REMAINING:
-        check_fits(met.of(*REMAINING[stage]))
+    if parts:
+        check_fits(met.of(*parts))
     else:
         check_fits(met, run.path() if run.is_local else None)
     return settings
