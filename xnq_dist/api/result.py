@@ -167,6 +167,5 @@ class PrevalenceResult:
         # The run directory may be gone where the result is read: take everything along.
         for name in (*_TABLES, "classes", "findings"):
             getattr(self, name)
-        _ = self._page.view
         version = replace(self._version, manifest=replace(self._version.manifest))
         return self.__dict__ | {"_version": version}
