@@ -66,7 +66,7 @@ class Finished:
         if pooled is not None:
             self.parts = np.broadcast_to(pooled["weights"], PSEUDO.shape)
         table = estimates(manifest, "prevalence")
-        self.view = PrevalenceView.of(table, labelled=self.settings.labelled)
+        self.view = PrevalenceView(table, labelled=self.settings.labelled)
         """The table ``prevalence``, arranged by community and class."""
 
     def place(self, name: str) -> int:
