@@ -45,6 +45,11 @@ class PrevalenceResult:
         """The run directory; ``xnq-dist`` commands take it."""
         self._version = read_published(run)
         self._directory = RunDirectory(run)
+        self.report = str(Path(self.run, "report.html"))
+        """Path of the report page."""
+        verdict = self._version.manifest.facts.get("verdict", {})
+        self.verdict: list[str] = list(verdict.get("lines", ()))
+        """Sentences on the result: what it shows, how sure it is, what to do next."""
         if folder is not None:
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
 
@@ -95,11 +100,6 @@ class PrevalenceResult:
         found = self._page.profile.get("findings", ())
         return tuple(Finding(**each) for each in found)
 
-    @property
-    def report(self) -> str:
-        """Path of the report page."""
-        return str(Path(self.run, "report.html"))
-
     def to_pandas(self, table: str = "prevalence") -> Any:
         """A table as a pandas DataFrame.
 
@@ -140,11 +140,6 @@ class PrevalenceResult:
         # A copy of a manifest is pickled whole, not as a reference to its file.
         stages = {"labels": replace(run.complete("labels"))}
         return Page(Results({"prevalence": self.prevalence}, settings, run, stages))
-
-    @property
-    def verdict(self) -> list[str]:
-        """Sentences on the result: what it shows, how sure it is, what to do next."""
-        return list(self._version.manifest.facts.get("verdict", {}).get("lines", ()))
 
     def __repr__(self) -> str:
         page = self._page

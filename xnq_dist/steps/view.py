@@ -86,6 +86,8 @@ class PrevalenceView:
         self.prevalence = numbers("prevalence")
         """Estimates, shape (K, C); NaN if there is none."""
         self.lower, self.upper = numbers("lower"), numbers("upper")
+        self.has_intervals = not np.isnan(self.lower).all()
+        """Whether any community has an interval."""
         self.se = numbers("se")
         """Standard errors, shape (K, C)."""
         self.n_nodes, self.n_labelled = counts("n_nodes"), counts("n_labelled")
@@ -113,11 +115,6 @@ class PrevalenceView:
         shrunk = (n * p + SHRINKAGE * mean) / (n + SHRINKAGE)
         # NaN is sorted last.
         return np.lexsort((-n, -shrunk, -self.lower[:, -1]))
-
-    @property
-    def has_intervals(self) -> bool:
-        """Whether any community has an interval."""
-        return bool(np.any(~np.isnan(self.lower)))
 
     def name(self, community: int, limit: int = NAME_LIMIT) -> str:
         """A community's name on one line, without control characters."""
