@@ -45,7 +45,7 @@ def requantify(
     retries, retry_delay, timeout
         As for the flow `nightly`.
     """
-    request = partial(Request, run, out, memberships, labels, overrides or ())
+    request = partial(Request.of, run, out, memberships, labels, overrides or ())
 
     def stages(job: Job) -> None:
         relabel(job)

@@ -48,7 +48,7 @@ __all__ = ["client", "graph", "made_once", "run"]
 
 
 def requantify(client: Any, base: RunDirectory, *out: Path, **what: Any) -> Any:
-    request = Request(base.uri, *map(str, out), **what)
+    request = Request.of(base.uri, *map(str, out), **what)
     return RunDirectory(jobs.requantify(request, client)["run"])
 
 
@@ -188,7 +188,7 @@ def test_what_new_tables_show_is_refused_before_workers_start(
         ),
         ({"overrides": ["labels.prior={a: .5, b: .5}"]}, "labels.prior"),
     ):
-        request = Request(run.uri, str(tmp_path / "new"), **what)
+        request = Request.of(run.uri, str(tmp_path / "new"), **what)
         with pytest.raises((InputError, SettingsError), match=words):
             jobs.requantify(request)
     assert not (tmp_path / "new" / "quantify").exists()
@@ -260,7 +260,7 @@ def test_embeddings_that_were_not_kept_serve_memberships_alone(tmp_path, graph, 
 
 def test_directories_that_cannot_serve_are_refused(tmp_path, graph, run, client):
     with pytest.raises(RunDirectoryError, match="is not a run directory"):
-        Request(str(tmp_path / "nowhere"))
+        Request.of(str(tmp_path / "nowhere"))
     sources = members_of(graph)
     other = write_graph(tmp_path / "o", nodes=120, edges=300)
     theirs = tmp_path / "theirs"
@@ -273,7 +273,7 @@ def test_directories_that_cannot_serve_are_refused(tmp_path, graph, run, client)
     leiden = small_settings(*QUICK, "communities=leiden")
     detected = whole_line(tmp_path / "d", graph.sources, leiden, client)
     with pytest.raises(SettingsError, match="--set communities=given"):
-        Request(detected.uri, memberships=str(sources.memberships))
+        Request.of(detected.uri, memberships=str(sources.memberships))
 
 
 def test_a_base_that_changes_meanwhile_is_noticed(

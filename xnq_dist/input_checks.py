@@ -98,7 +98,7 @@ def check_request(run: RunDirectory, request: Request) -> None:
     """
     from xnq_dist.graph import layout
 
-    base, settings = request.base, request.settings
+    base, settings = RunDirectory(request.base), request.settings
     graph, labels = base.complete("graph"), base.complete("labels")
     source = choose_source(request.sources.memberships, settings)
     members = request.sources.memberships if source == "given" else None

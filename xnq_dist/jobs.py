@@ -243,7 +243,7 @@ def requantify(
     Parameters
     ----------
     request
-        The run, the new tables, and where the results go.
+        From `Request.of`: the run, the new tables, and where the results go.
     client
         A Dask client of the workers to use; None: those of the settings.
     stages
@@ -262,7 +262,7 @@ def requantify(
     began = time.perf_counter()
     settings = request.settings
     with pipeline.open_run(request.out, request.sources, labels=request.labels) as run:
-        plan = Plan.read(request.base)
+        plan = Plan.read(RunDirectory(request.base))
         sized = plan.placed(settings) if plan else settings
         with Job(run, request.sources, settings, sized, request, client) as job:
             found = job.complete(stages)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 
 import pyarrow.fs as pafs
 
@@ -19,6 +19,7 @@ from xnq_dist.core.differences import differences
 from xnq_dist.core.errors import RunDirectoryError, SettingsError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.run_record import RunRecord
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.stages import STAGES, following
 from xnq_dist.core.store import (
     MANIFEST,
@@ -39,58 +40,55 @@ TAKEN = tuple(name for name in STAGES if name not in following("quantify"))
 """Stages that another run may use further."""
 
 
+@dataclass(frozen=True)
 class Request:
-    """A request to estimate again: the run, the new tables, where the results go.
+    """A request to estimate again: the run, the new tables, where the results go."""
 
-    Tables and settings are those of the last run of `base`, with their replacements.
+    base: str
+    """The run directory with the embeddings."""
+    out: str
+    """Where the results go; `base` itself or another run directory."""
+    sources: Sources
+    settings: Settings
+    labels: str | None = None
+    """Table of node id, label and optionally role; None: keep the labels of the run."""
 
-    Parameters
-    ----------
-    base
-        The run directory with the embeddings.
-    out
-        Where the results go; None: to `base` itself.
-    memberships
-        Table of memberships; None: as in the run.
-    labels
-        Table of node id, label and optionally role; None: keep the labels of the run.
-    overrides
-        Settings ``key=value`` that replace those of the run.
-
-    Raises
-    ------
-    RunDirectoryError
-        When `base` is not a run directory.
-    SettingsError
-        For settings that cannot be used.
-    """
-
-    def __init__(
-        self,
+    @classmethod
+    def of(
+        cls,
         base: str,
         out: str | None = None,
         memberships: str | None = None,
         labels: str | None = None,
         overrides: Iterable[str] = (),
-    ) -> None:
-        self.base = run = RunDirectory(base)
-        self.out = RunDirectory(base if out is None else out).location
-        self.labels = labels
+    ) -> Request:
+        """The tables and settings of the last run of `base`, with their replacements.
+
+        Raises
+        ------
+        RunDirectoryError
+            When `base` is not a run directory.
+        SettingsError
+            For settings that cannot be used.
+        """
+        run = RunDirectory(base)
         record = RunRecord.read(run)
         if not record.settings:
             raise RunDirectoryError(
                 f"{run.uri} is not a run directory with embeddings: name one with "
                 "--run, or use xnq-dist run"
             )
-        self.settings = settings = recorded_settings(record.settings, overrides)
+        settings = recorded_settings(record.settings, overrides)
         if memberships is not None and settings.communities not in ("auto", "given"):
             raise SettingsError(
                 f"--memberships is not used with communities = {settings.communities}, "
                 "the setting of the run: add --set communities=given"
             )
-        self.sources = Sources(**record.sources)
+        sources = Sources(**record.sources)
         if memberships:
-            self.sources = replace(self.sources, memberships=memberships)
+            sources = replace(sources, memberships=memberships)
+        where = RunDirectory(base if out is None else out)
+        return cls(run.location, where.location, sources, settings, labels)
 
 
 def take_over(run: RunDirectory, request: Request) -> None:
@@ -105,7 +103,7 @@ def take_over(run: RunDirectory, request: Request) -> None:
     SettingsError
         When the settings would give other embeddings.
     """
-    base = request.base
+    base = RunDirectory(request.base)
     stages = _complete_stages(base)
     _check_settings(stages, request)
     nodes = stages["graph"].inputs["nodes"]
@@ -154,7 +152,7 @@ def _check_settings(stages: Mapping[str, Manifest], request: Request) -> None:
         changed += differences(stages[name].inputs, inputs)
     if changed:
         raise SettingsError(
-            f"the embeddings of {request.base.uri} were made with other settings "
+            f"the embeddings of {request.base} were made with other settings "
             f"({'; '.join(changed)}): leave these settings out, or use xnq-dist run, "
             "which embeds again"
         )

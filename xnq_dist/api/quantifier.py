@@ -191,7 +191,7 @@ class NetworkQuantifier(BaseEstimator):  # type: ignore[misc]
         with _value_errors(), temporary_folder() as folder:
             names, table = members_of(communities, self._ids, self._columns)
             memberships = written(table, Path(folder, "memberships.parquet"))
-            request = Request(self.result_.run, f"{folder}/run", memberships)
+            request = Request.of(self.result_.run, f"{folder}/run", memberships)
             requantify(request)
             return names, PrevalenceResult(request.out, folder)
 

@@ -191,7 +191,7 @@ def requantify(
     begin(f"estimating again from {redacted(run)}")
     from xnq_dist.reuse import Request
 
-    request = Request(run, out, memberships, labels, settings or [])
+    request = Request.of(run, out, memberships, labels, settings or [])
     from xnq_dist import jobs
     from xnq_dist.app.running import console_progress
     from xnq_dist.monitor.status import recorded
