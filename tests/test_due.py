@@ -26,7 +26,7 @@ from xnq_dist.core.stages import STAGES, StageRecord
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.due import due_stages, nothing_changed
 from xnq_dist.graph.tables import Sources
-from xnq_dist.jobs import Job, Workers, each_stage
+from xnq_dist.jobs import Job, each_stage
 
 
 @pytest.fixture
@@ -287,7 +287,7 @@ def test_a_row_and_a_function_are_a_stage(tmp_path, graph, client, monkeypatch):
     monkeypatch.setitem(STAGES, row.name, row)
     monkeypatch.setattr(pipeline, "more", lambda *given: called.append(given), False)
     run, sources = RunDirectory(tmp_path / "run"), members_of(graph)
-    job = Job(run, sources, SETTINGS, Workers(SETTINGS, client), request=object())
+    job = Job(run, sources, *[SETTINGS] * 2, object(), client)
     job.due = ["more"]
     monkeypatch.setattr(Job, "labels", lambda job, progress: None)
     each_stage(job)

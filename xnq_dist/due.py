@@ -96,18 +96,51 @@ def due_stages(
     InputError, SettingsError
         For tables or settings that cannot be used.
     """
-    known = Known(run, sources, settings)
+    stages, tables = run.manifests(), TableDigests(run, sources, settings)
+
+    def fits(name: str, made: Manifest, read: Settings) -> bool:
+        """Whether a stage was made from the present inputs."""
+        inputs = STAGES[name].made_from(stages, tables, read)
+        return made.fingerprint == fingerprint(inputs)
+
+    def is_published() -> bool:
+        """Whether the results are published undamaged, each file at its path."""
+        current = run.current()
+        # If the record is lost, the run writes its tables and settings.
+        if current is None or not RunRecord.read(run).settings:
+            return False
+        made = fits("published", current.manifest, settings)
+        return made and run.is_placed(current) and not current.stage.damages()
+
+    def is_made(name: str) -> bool:
+        """Whether a stage is complete as needed; those before it must be complete."""
+        if name == "published":
+            return is_published()
+        made = stages.get(name)
+        if made is None or not _is_used(name, settings):
+            return False
+        if made.released and settings.embeddings.write:
+            return False
+        return fits(name, made, as_recorded(settings, made))
+
     due: list[str] = []
     for name in names:
         # One that the settings no longer need is to be removed.
-        if name in known.stages or known.used(name):
+        if name in stages or _is_used(name, settings):
             follows = not set(due).isdisjoint(STAGES[name].after)
-            if follows or not known.is_made(name):
+            if follows or not is_made(name):
                 due.append(name)
-    embeddings, users = known.stages.get("embeddings"), {"readout", "posteriors"}
+    embeddings, users = stages.get("embeddings"), {"readout", "posteriors"}
     if embeddings and embeddings.released and not users.isdisjoint(due):
         due.append("embeddings")  # they are needed again
     return tuple(name for name in STAGES if name in due)
+
+
+def _is_used(name: str, settings: Settings) -> bool:
+    """Whether the settings need a stage."""
+    if name == "select":
+        return selects_scales(settings)
+    return name != "scores" or bool(settings.columns.scores)
 
 
 def require_embeddings(run: RunDirectory) -> None:
@@ -142,48 +175,6 @@ class TableDigests(dict[str, Any]):
             found = read_contents(*self._of)
         self.update(found)
         return found[name]
-
-
-class Known:
-    """What a run's complete stages and its tables say about what is due."""
-
-    def __init__(self, run: RunDirectory, sources: Sources, settings: Settings) -> None:
-        self.run, self.settings = run, settings
-        self.stages = run.manifests()
-        self._tables = TableDigests(run, sources, settings)
-
-    def used(self, name: str) -> bool:
-        """Whether the settings need a stage."""
-        if name == "select":
-            return selects_scales(self.settings)
-        return name != "scores" or bool(self.settings.columns.scores)
-
-    def is_made(self, name: str) -> bool:
-        """Whether a stage is complete, and made from the present inputs.
-
-        The stages that it is made from must be complete.
-        """
-        if name == "published":
-            return self._is_published()
-        manifest = self.stages.get(name)
-        if manifest is None or not self.used(name):
-            return False
-        if manifest.released and self.settings.embeddings.write:
-            return False
-        return self._fits(name, manifest, as_recorded(self.settings, manifest))
-
-    def _is_published(self) -> bool:
-        """Whether the results are published undamaged, each file at its path."""
-        current = self.run.current()
-        # If the record is lost, the run writes its tables and settings.
-        if current is None or not RunRecord.read(self.run).settings:
-            return False
-        fits = self._fits("published", current.manifest, self.settings)
-        return fits and self.run.is_placed(current) and not current.stage.damages()
-
-    def _fits(self, name: str, manifest: Manifest, settings: Settings) -> bool:
-        inputs = STAGES[name].made_from(self.stages, self._tables, settings)
-        return manifest.fingerprint == fingerprint(inputs)
 
 
 def as_recorded(settings: Settings, stage: Manifest) -> Settings:

@@ -36,41 +36,22 @@ __all__ = [
 ]
 
 
-class Workers(ExitStack):
-    """Workers that start when a stage first needs them, and stay for later ones.
+class Job(ExitStack):
+    """The stages of a run in one run directory, and the workers that they share.
 
-    Those of a caller's `client` run already, and keep running.
-    """
-
-    def __init__(self, sized: Settings, client: Client | None = None) -> None:
-        super().__init__()
-        self._settings, self._given = sized.cluster, client
-        self._connection: Connection | None = None
-
-    def client(self) -> AbstractContextManager[Client]:
-        """A client of the workers, which start if they do not run."""
-        if self._given is not None:
-            return nullcontext(self._given)
-        if self._connection is None:
-            opened = cluster.open_cluster(self._settings)
-            self._connection = self.enter_context(opened)
-        return cluster.connect(self._connection, self._settings.timeout)
-
-    def stop(self) -> None:
-        """Stop those that were started here."""
-        self._connection = None
-        self.close()
-
-
-class Job:
-    """The stages of a run in one run directory, and what they share.
+    Workers start when a stage first needs them, and stay for later ones until the block
+    ends. Those of a caller's client run already, and keep running.
 
     Parameters
     ----------
-    plan
-        From `pipeline.plan_run`; None: `prepare` makes it.
+    sized
+        The settings with the planned workers.
     request
         New labels or memberships for existing embeddings; None: a run from its tables.
+    client
+        A caller's; None: workers are started.
+    plan
+        From `pipeline.plan_run`; None: `prepare` makes it.
     """
 
     def __init__(
@@ -78,20 +59,43 @@ class Job:
         run: RunDirectory,
         sources: Sources,
         settings: Settings,
-        workers: Workers,
-        plan: Plan | None = None,
+        sized: Settings,
         request: Request | None = None,
+        client: Client | None = None,
+        plan: Plan | None = None,
     ) -> None:
+        super().__init__()
         self.run, self.sources, self.settings = run, sources, settings
-        self.workers, self.plan, self.request = workers, plan, request
+        self.plan, self.request = plan, request
+        self._cluster, self._given = sized.cluster, client
+        self._connection: Connection | None = None
         self.first = "graph" if request is None else "labels"
         """Stage that also records tables and settings: it is due with any other."""
-        self.due: Sequence[str] = [self.first]
+        self.due: Sequence[str] = ()
         """Stages of the run directory that are to be made."""
-        if request is None:
-            self._find_due()
         self.made: dict[str, float | None] = {}
         """Stages of the job that were done, and their seconds where recorded."""
+
+    def complete(self, stages: Callable[[Job], None]) -> dict[str, Any]:
+        """Let `stages` do what is due, and again what is damaged; the summary."""
+
+        def work() -> None:
+            self.made, self.due = {}, [self.first]
+            if self.request is None:
+                self._find_due()
+            stages(self)
+
+        repaired(work)
+        return {**summary(self.run), "stages": self.made}
+
+    def client(self) -> AbstractContextManager[Client]:
+        """A client of the workers, which start if they do not run."""
+        if self._given is not None:
+            return nullcontext(self._given)
+        if self._connection is None:
+            opened = cluster.open_cluster(self._cluster)
+            self._connection = self.enter_context(opened)
+        return cluster.connect(self._connection, self._cluster.timeout)
 
     def do(self, name: str, run: Callable[..., Any] = in_view) -> None:
         """Do a stage of the job, if it is due; `run` calls it, as `in_view` does.
@@ -115,7 +119,7 @@ class Job:
             self.settings,
             progress,
             self.plan,
-            self.workers.client,
+            self.client,
         )
         self._find_due()
         return made
@@ -144,12 +148,13 @@ class Job:
     def _staged(
         self, name: str, work: Callable[..., Manifest], progress: Progress, *more: Any
     ) -> Manifest:
-        with stage_errors(self.run.uri, name), self.workers.client() as client:
+        with stage_errors(self.run.uri, name), self.client() as client:
             return work(self.run, *more, self.settings, client, progress)
 
     def publish(self, _progress: Progress) -> None:
         """Stop the workers, then publish tables and report page."""
-        self.workers.stop()
+        self._connection = None
+        self.close()
         pipeline.publish(self.run, self.settings)
 
     def _find_due(self) -> None:
@@ -186,32 +191,19 @@ def run_all(
     check_sources(sources, settings)
     with pipeline.open_run(out, sources, overwrite) as run:
         check_inputs(run, sources, settings)
-        plan = None
+        plan, sized = None, settings
         due = due_stages(run, sources, settings)
         if not due:
             record_sources(run, sources)
         if {*due} - {"published"}:  # work for workers: whatever is due, estimates are
             plan = pipeline.plan_run(run, sources, settings)
+            sized = plan.resolved(settings)
             if "graph" in due:
                 expect(plan.seconds)
-        sized = settings if plan is None else plan.resolved(settings)
-        with Workers(sized) as workers:
-            job = partial(Job, run, sources, settings, workers, plan)
-            found = _done(job, stages)
+        with Job(run, sources, settings, sized, plan=plan) as job:
+            found = job.complete(stages)
         warn_if_late()
         return {**found, "seconds": round(time.perf_counter() - began, 1)}
-
-
-def _done(make: Callable[[], Job], stages: Callable[[Job], None]) -> dict[str, Any]:
-    """Do a job, and again what turned out to be damaged; return its summary."""
-
-    def work() -> Job:
-        job = make()
-        stages(job)
-        return job
-
-    job = repaired(work)
-    return {**summary(job.run), "stages": job.made}
 
 
 def run_stages(
@@ -236,10 +228,9 @@ def run_stages(
         Raised by a stage; for damaged files only if repairs fail repeatedly.
     """
     check_inputs(run, sources, settings)
-    workers = Workers(settings, client)
-    job = partial(Job, run, sources, settings, workers)
+    job = Job(run, sources, settings, settings, client=client)
     with watching() as watch, watch.shown(progress):
-        return _done(job, each_stage)
+        return job.complete(each_stage)
 
 
 def requantify(
@@ -273,7 +264,6 @@ def requantify(
     with pipeline.open_run(request.out, request.sources, labels=request.labels) as run:
         plan = Plan.read(RunDirectory(request.base))
         sized = plan.placed(settings) if plan else settings
-        with Workers(sized, client) as workers:
-            job = partial(Job, run, request.sources, settings, workers, request=request)
-            found = _done(job, stages)
+        with Job(run, request.sources, settings, sized, request, client) as job:
+            found = job.complete(stages)
         return {**found, "seconds": round(time.perf_counter() - began, 1)}

@@ -18,7 +18,7 @@ from contextlib import (
     nullcontext,
 )
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.errors import RunDirectoryError
@@ -171,7 +171,9 @@ def prepare(
     from xnq_dist.graph import prepare as stage
 
     tables = read_contents(run, sources, settings)
-    _claim(run, sources, settings, tables["nodes"])
+    nodes = tables["nodes"]
+    RunRecord.read(run).belongs(nodes, run.uri)
+    RunRecord(nodes, sources.absolute(), settings.model_dump(mode="json")).write(run)
     plan = plan or plan_run(run, sources, settings)
     plan.write(run)
     _check_planned(run, plan, settings)
@@ -217,18 +219,6 @@ def _tasks(
         yield tasks_on(client, folder, settings.input.memory_bytes)
 
 
-def _claim(
-    run: RunDirectory, sources: Sources, settings: Settings, nodes: dict[str, Any]
-) -> None:
-    """Record the graph that the directory holds; refuse a directory of another one."""
-    RunRecord.read(run).belongs(nodes, run.uri)
-    RunRecord(
-        nodes=nodes,
-        sources=sources.absolute(),
-        settings=settings.model_dump(mode="json"),
-    ).write(run)
-
-
 @in_stage("embeddings")
 def embed(
     run: RunDirectory,
@@ -243,7 +233,7 @@ def embed(
     DoesNotFitError
         When the partitioned graph needs more memory or disk than is available.
     """
-    settings = settled(run, settings, client, "embeddings")
+    settings = settled(run, settings, client)
     made: Manifest = METHODS.module_of(settings.method).embed(
         run, settings, client, progress
     )
@@ -260,7 +250,7 @@ def fit_readout(
     """Stage ``readout``: the classifier of the embeddings, fitted and calibrated."""
     from xnq_dist.readout import stage
 
-    settings = settled(run, settings, client, "posteriors")
+    settings = settled(run, settings, client, "readout", "quantify")
     return stage.fit_readout(run, settings, client, progress)
 
 
@@ -278,7 +268,7 @@ def posteriors(
     """
     from xnq_dist.readout import stage
 
-    settings = settled(run, settings, client, "posteriors")
+    settings = settled(run, settings, client, "readout", "quantify")
     written = stage.write_posteriors(run, settings, client, progress)
     if not settings.embeddings.write:
         run.stage("embeddings").release(run.complete("embeddings"))

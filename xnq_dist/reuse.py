@@ -105,9 +105,8 @@ def take_over(run: RunDirectory, request: Request) -> None:
     """
     base = RunDirectory(request.base)
     stages = _complete_stages(base)
-    graph = stages["graph"]
     _check_settings(stages, request)
-    nodes = graph.inputs["nodes"]
+    nodes = stages["graph"].inputs["nodes"]
     if base.uri != run.uri:
         RunRecord.read(run).belongs(nodes, run.uri)
         try:

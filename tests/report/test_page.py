@@ -160,7 +160,7 @@ def with_warnings(table: pa.Table) -> pa.Table:
 
 
 def order_of(table: pa.Table) -> list[str]:
-    view = PrevalenceView.of(table)
+    view = PrevalenceView(table)
     return [view.name(k) for k in view.ranked]
 
 

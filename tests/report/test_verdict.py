@@ -35,7 +35,7 @@ def judged(
     folder: str = "/my runs/a",
 ) -> Verdict:
     settings = load_settings(overrides=overrides or [])
-    classes = PrevalenceView.of(table).classes
+    classes = PrevalenceView(table).classes
     facts = {"readout": {"skill": skill}, "labels": {"n_labelled": 630}}
     made = results_of(table, settings, totals_table(classes), **facts)
     return verdict(Page(replace(made, directory=RunDirectory(folder))))
@@ -152,9 +152,9 @@ def test_the_class_with_the_fewest_labels_is_shown_unless_classes_are_numbers() 
 
 def test_the_shown_class_is_put_last() -> None:
     table = prevalence_table(["a", "b"], ("x", "y", "z"))
-    view = PrevalenceView.of(table, "x")
+    view = PrevalenceView(table, "x")
     assert view.classes == ("y", "z", "x")
-    straight = PrevalenceView.of(table)
+    straight = PrevalenceView(table)
     assert np.array_equal(view.prevalence[:, 2], straight.prevalence[:, 0])
 
 

@@ -80,7 +80,7 @@ def communities_of(groups, seed: int):
 
 def strata_of(nodes, reference, groups, sets, budget):
     learnt = Learnt.of(nodes, reference, groups)
-    return Strata.of(nodes, reference, learnt, sets, budget)
+    return Strata(nodes, reference, learnt, sets, budget)
 
 
 def norm(strata, labels):
@@ -110,7 +110,7 @@ def test_errors_before_new_labels_are_those_of_auto(
     learnt = Learnt.of(nodes, reference, groups)
     batch = make_communities(*sets)
     parts = np.full((2, 2 * len(SPREADS)), 0.5 / len(SPREADS)) if pooled else None
-    strata = Strata.of(nodes, reference, learnt, sets, 0, labelled, parts)
+    strata = Strata(nodes, reference, learnt, sets, 0, labelled, parts)
     found = Auto(learnt=learnt, parts=parts).estimate(batch, nodes, reference)
     answer = combine(batch, nodes, found, labelled)
     codes = [1] if n_classes == 2 else list(range(n_classes))

@@ -45,6 +45,11 @@ class PrevalenceResult:
         """The run directory; ``xnq-dist`` commands take it."""
         self._version = read_published(run)
         self._directory = RunDirectory(run)
+        self.report = str(Path(self.run, "report.html"))
+        """Path of the report page."""
+        verdict = self._version.manifest.facts.get("verdict", {})
+        self.verdict: list[str] = list(verdict.get("lines", ()))
+        """Sentences on the result: what it shows, how sure it is, what to do next."""
         if folder is not None:
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
 
@@ -95,11 +100,6 @@ class PrevalenceResult:
         found = self._page.profile.get("findings", ())
         return tuple(Finding(**each) for each in found)
 
-    @property
-    def report(self) -> str:
-        """Path of the report page."""
-        return str(Path(self.run, "report.html"))
-
     def to_pandas(self, table: str = "prevalence") -> Any:
         """A table as a pandas DataFrame.
 
@@ -141,11 +141,6 @@ class PrevalenceResult:
         stages = {"labels": replace(run.complete("labels"))}
         return Page(Results({"prevalence": self.prevalence}, settings, run, stages))
 
-    @property
-    def verdict(self) -> list[str]:
-        """Sentences on the result: what it shows, how sure it is, what to do next."""
-        return list(self._version.manifest.facts.get("verdict", {}).get("lines", ()))
-
     def __repr__(self) -> str:
         page = self._page
         communities = page.naming.some_communities(len(page.view.names))
@@ -167,6 +162,5 @@ class PrevalenceResult:
         # The run directory may be gone where the result is read: take everything along.
         for name in (*_TABLES, "classes", "findings"):
             getattr(self, name)
-        _ = self._page.view
         version = replace(self._version, manifest=replace(self._version.manifest))
         return self.__dict__ | {"_version": version}

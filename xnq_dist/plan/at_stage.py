@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xnq_dist.core import cluster
@@ -26,14 +25,17 @@ log = logging.getLogger(__name__)
 ACCURACY = 1.05
 """Memory of a worker over the planned that is worth a line: a small run's differs in
 the last digits."""
-REMAINING = {"posteriors": ("readout", "quantify"), "quantify": ("quantify",)}
-"""Parts of the plan that must still fit when a stage starts; all for ``embeddings``."""
 
 
 def settled(
-    run: RunDirectory, settings: Settings, client: Client, stage: str
+    run: RunDirectory, settings: Settings, client: Client, *parts: str
 ) -> Settings:
-    """The settings on these workers, whose memory must be enough for a stage.
+    """The settings on these workers, whose memory must be enough for what remains.
+
+    Parameters
+    ----------
+    parts
+        Parts of the plan that remain; none: all, and the disk must be enough too.
 
     Raises
     ------
@@ -50,21 +52,14 @@ def settled(
     size = replace(size, memberships=plan.memberships if plan else None)
     detects = plan is not None and plan.detects
     met = add_up(size, settings, graph.facts["partitions"], workers, detects)
-    if plan is not None:
-        met = replace(met, kind=plan.kind)
-        if met.worker_memory > ACCURACY * plan.worker_memory:
-            log.warning(
-                "a worker needs %s, more than the planned %s",
-                human(met.worker_memory),
-                human(plan.worker_memory),
-            )
-    if stage in REMAINING:
-        check_fits(met.of(*REMAINING[stage]))
+    if plan and met.worker_memory > ACCURACY * plan.worker_memory:
+        log.warning(
+            "a worker needs %s, more than the planned %s",
+            human(met.worker_memory),
+            human(plan.worker_memory),
+        )
+    if parts:
+        check_fits(met.of(*parts))
     else:
-        out = run.path() if run.is_local else None
-        check_fits(met, out, _bytes_in(out) if out else 0)
+        check_fits(met, run.path() if run.is_local else None)
     return settings
-
-
-def _bytes_in(folder: str) -> int:
-    return sum(f.stat().st_size for f in Path(folder).rglob("*") if f.is_file())

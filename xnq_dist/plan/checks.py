@@ -30,7 +30,7 @@ def check_client_fits(plan: Plan) -> None:
         )
 
 
-def check_fits(plan: Plan, out: str | None = None, used: int = 0) -> None:
+def check_fits(plan: Plan, out: str | None = None) -> None:
     """Check that a run fits in the memory of workers and GPUs, and on the disk.
 
     Parameters
@@ -38,9 +38,7 @@ def check_fits(plan: Plan, out: str | None = None, used: int = 0) -> None:
     plan
         The plan.
     out
-        Local folder whose disk must hold the run; None: not checked.
-    used
-        Bytes of the run that are already on the disk.
+        Local run directory, whose disk must hold what it lacks; None: not checked.
 
     Raises
     ------
@@ -66,6 +64,7 @@ def check_fits(plan: Plan, out: str | None = None, used: int = 0) -> None:
     if out is None:
         return
     folder = Path(out)
+    used = sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
     while not folder.exists():
         folder = folder.parent
     change = "set a smaller reservoir.dim, or choose another --out"

@@ -53,11 +53,13 @@ def expected_seconds(size: RunSize, settings: Settings, run_disk: int) -> float:
     size = _likely(size)
     busy = min(size.partitions, size.workers.count)
     threads = busy * size.workers.threads
+    # Runs of Leiden: coarse groups, fine ones of small graphs, and communities.
+    groupings = 1 + groups_by_all_edges(size.edges) + size.detects
     rows = sum(fitted_rows(size)) * sum(blocks_of(size, settings)) * size.classes
     return (
         FIXED
         + EDGE * size.edges
-        + GROUPED * size.edges * _groupings(size)
+        + GROUPED * size.edges * groupings
         + VALUE * _values(size, settings, busy, threads)
         + BYTE * run_disk / (busy * size.lanes)
         + ROW * rows / threads
@@ -70,11 +72,6 @@ def _likely(size: RunSize) -> RunSize:
     if diameter is None:
         diameter = expected_diameter(size.nodes, edges)
     return replace(size, edges=edges, diameter=diameter)
-
-
-def _groupings(size: RunSize) -> int:
-    """Runs of Leiden: coarse groups, fine ones of small graphs, and communities."""
-    return 1 + groups_by_all_edges(size.edges) + size.detects
 
 
 def _values(size: RunSize, settings: Settings, busy: int, threads: int) -> float:

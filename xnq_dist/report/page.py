@@ -53,7 +53,6 @@ def page(shown: Page) -> str:
         # A section's template has escaped every text.
         sections=[(*named, Markup(body)) for *named, body in bodies if body],  # noqa: S704
         printed=PRINTED,
-        changes="changes" in shown.tables,
     )
 
 

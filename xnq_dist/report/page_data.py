@@ -66,6 +66,15 @@ class Page(Results):
     def __init__(self, results: Results) -> None:
         # With what has been computed of them.
         vars(self).update(vars(results))
+        settings = self.settings
+        self.naming = Naming(settings.report)
+        """Names of classes, communities and nodes."""
+        self.level = f"{100 * settings.intervals.level:g} %"
+        """Confidence level of the intervals."""
+        self.unlabelled = "unlabelled " if settings.labelled == "exclude" else ""
+        """Word before those that shares are about; empty: all."""
+        self.everybody = f"{self.unlabelled}{self.naming.nodes()}"
+        """The nodes that shares of the complete graph are about."""
 
     @property
     def created(self) -> str:
@@ -73,29 +82,10 @@ class Page(Results):
         last = max(stage.created for stage in self.stages.values())
         return f"{last[:16].replace('T', ' ')} UTC"
 
-    @property
-    def level(self) -> str:
-        """Confidence level of the intervals."""
-        return f"{100 * self.settings.intervals.level:g} %"
-
-    @cached_property
-    def naming(self) -> Naming:
-        """Names of classes, communities and nodes."""
-        return Naming(self.settings.report)
-
     @cached_property
     def last(self) -> str:
         """The last class as it is printed, which the page's sentences are about."""
         return self.naming.of_class(self.view.classes[-1])
-
-    @property
-    def everybody(self) -> str:
-        """The nodes that shares of the complete graph are about."""
-        return f"{self._unlabelled}{self.naming.nodes()}"
-
-    @property
-    def _unlabelled(self) -> str:
-        return "unlabelled " if self.settings.labelled == "exclude" else ""
 
     @cached_property
     def beyond(self) -> Bools:
@@ -136,7 +126,7 @@ class Page(Results):
             "sizes": [round(size, 3) for size in sizes.tolist()],
             "qualities": QUALITIES,
             "community": [naming.communities(1), naming.communities()],
-            "sized": f"{self._unlabelled}members",
+            "sized": f"{self.unlabelled}members",
             "node": [naming.nodes(1), naming.nodes()],
             "level": 100 * self.settings.intervals.level,
             "intervals": view.has_intervals,
@@ -196,9 +186,17 @@ class Page(Results):
 
         It also gets this `page`, and its `settings`, `last` and `naming`.
         """
-        of_page = {"settings": self.settings, "last": self.last, "naming": self.naming}
-        known = environment().get_template(template)
-        return known.render(page=self, **of_page, **values)
+        return (
+            environment()
+            .get_template(template)
+            .render(
+                page=self,
+                settings=self.settings,
+                last=self.last,
+                naming=self.naming,
+                **values,
+            )
+        )
 
 
 @cache

@@ -12,7 +12,6 @@ partition; the contributions of finer partitions and of degree shrink with ``w^2
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -47,32 +46,24 @@ BANDS = 12
 varies by a factor of 4."""
 
 
-@dataclass(frozen=True, eq=False)
 class Strata:
-    """H strata of unlabelled nodes, and S target communities that consist of them."""
+    """H strata of unlabelled nodes, and S target communities that consist of them.
 
-    stratum: Ints
-    """Stratum of every node, -1 where it is labelled, shape (N,)."""
-    inside: Floats
-    """1 where a stratum is in a community, else 0, shape (S, H)."""
-    sizes: Floats
-    """Number of nodes of each stratum, N_h, shape (H,)."""
-    weights: Floats
-    """Mean of f (1 - f) of each stratum, shape (H, K)."""
-    groups: Ints
-    """Groups of the coarse partition with unlabelled target members, shape (G',)."""
-    place: Ints
-    """Place of each stratum's group in `groups`, from 1; 0: other groups, (H,)."""
-    learnt: Learnt
-    now: Floats
-    """Standard errors of the communities without new labels, by `auto`, (S, K). What
-    pooling adds is taken to shrink by labels as the rest does."""
-    budget: int
-    """Number of new labels."""
+    Unlabelled nodes are stratified by communities, group and contribution to the
+    variance.
 
-    @classmethod
-    def of(
-        cls,
+    Parameters
+    ----------
+    communities
+        Members of the target communities.
+    budget
+        Number of new labels, at most that of unlabelled nodes.
+    parts
+        As for `Auto`.
+    """
+
+    def __init__(
+        self,
         nodes: NodeTable,
         reference: Reference,
         learnt: Learnt,
@@ -80,47 +71,40 @@ class Strata:
         budget: int,
         labelled: Labelled = "count",
         parts: Floats | None = None,
-    ) -> Strata:
-        """Stratify the unlabelled nodes by communities, group and contribution.
-
-        `communities` are the members of the target communities; `budget` is at most
-        the number of unlabelled nodes; `parts` are those of `Auto`. The contribution is
-        that to the variance.
-        """
-        codes = nodes.class_codes
-        free = nodes.unlabelled
+    ) -> None:
+        self.learnt, self.budget = learnt, budget
+        codes, free = nodes.class_codes, nodes.unlabelled
         f = normalised(nodes.posteriors[free], reference.prior)
         cell = _cells(communities, len(free))[free]
         coarse = learnt.groups[0, free]
         groups = np.unique(coarse[cell > 0])
+        self.groups = groups
+        """Groups of the coarse partition with unlabelled target members, shape (G',)"""
         place = 1 + np.searchsorted(groups, coarse)
         place[~np.isin(coarse, groups)] = 0
         key = cell * (len(groups) + 1) + place
         key = key * BANDS + _bands((f * (1 - f)).max(axis=1))
         _, first, of_free = np.unique(key, return_index=True, return_inverse=True)
-        sizes = np.bincount(of_free).astype(np.float64)
-        stratum = np.full(len(free), -1, np.int64)
-        stratum[free] = of_free
-        inside = np.zeros((len(communities), len(sizes)))
+        self.place = place[first]
+        """Place of each stratum's group in `groups`, from 1; 0: other groups, (H,)."""
+        self.sizes = np.bincount(of_free).astype(np.float64)
+        """Number of nodes of each stratum, N_h, shape (H,)."""
+        self.stratum = np.full(len(free), -1, np.int64)
+        """Stratum of every node, -1 where it is labelled, shape (N,)."""
+        self.stratum[free] = of_free
+        self.inside = np.zeros((len(communities), len(self.sizes)))
+        """1 where a stratum is in a community, else 0, shape (S, H)."""
         for s, members in enumerate(communities):
-            inside[s, stratum[members[free[members]]]] = 1.0
+            self.inside[s, self.stratum[members[free[members]]]] = 1.0
         inner = np.clip(f[:, codes], learnt.least, 1 - learnt.least)
         weights = [np.bincount(of_free, w) for w in (inner * (1 - inner)).T]
-        batch = Communities.of(communities)
-        found = Auto(learnt=learnt, parts=parts).in_scenario(
-            None, batch, nodes, reference
-        )
-        return cls(
-            stratum,
-            inside,
-            sizes,
-            weights=np.stack(weights, axis=1) / sizes[:, None],
-            groups=groups,
-            place=place[first],
-            learnt=learnt,
-            now=combine(batch, nodes, found, labelled).sd[:, codes],
-            budget=budget,
-        )
+        self.weights = np.stack(weights, axis=1) / self.sizes[:, None]
+        """Mean of f (1 - f) of each stratum, shape (H, K)."""
+        batch, auto = Communities.of(communities), Auto(learnt=learnt, parts=parts)
+        found = auto.in_scenario(None, batch, nodes, reference)
+        self.now = combine(batch, nodes, found, labelled).sd[:, codes]
+        """Standard errors of the communities without new labels, by `auto`, (S, K).
+        What pooling adds is taken to shrink by labels as the rest does."""
 
     def errors(self, labels: Floats) -> Floats:
         """Predict standard errors from the new labels per stratum, shape (S, K)."""

@@ -54,7 +54,7 @@ def contrast(location: str, first: str, second: str) -> pa.Table:
     Nodes that both communities share are treated as different nodes: the interval is
     then too wide, never too narrow.
     """
-    run = Finished.open(location)
+    run = Finished(location)
     nodes, reference = run.tables
     learnt, level = run.learnt, run.settings.intervals.level
     places = [run.place(name) for name in (first, second)]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,16 +10,12 @@ from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.config import recorded_settings
 from xnq_dist.core.errors import InputError, RunDirectoryError, SettingsError
 from xnq_dist.core.run_record import RunRecord
-from xnq_dist.core.settings import Settings
-from xnq_dist.core.store import Manifest, RunDirectory
+from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import layout
-from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.profile.inputs import answer_digests
 from xnq_dist.graph.tables import Sources
 from xnq_dist.quantify.communities import open_memberships
-from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.default.pooling import PSEUDO
-from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.quantify.loading import load_learnt, load_node_table
 from xnq_dist.steps.results import estimates
 from xnq_dist.steps.view import PrevalenceView
@@ -30,74 +23,51 @@ from xnq_dist.steps.view import PrevalenceView
 __all__ = ["Finished"]
 
 
-@dataclass(frozen=True, eq=False)
 class Finished:
-    """A run with the variances that `auto` learnt."""
+    """A run with the variances that `auto` learnt.
 
-    directory: RunDirectory
-    manifest: Manifest
-    """Of the stage ``quantify``."""
-    settings: Settings
-    sources: Sources
+    Raises
+    ------
+    RunDirectoryError, StageError
+        When there is no run, or it is not complete.
+    SettingsError
+        When it was not made with `auto`.
+    """
 
-    @classmethod
-    def open(cls, location: str) -> Finished:
-        """Read what the run was made from.
-
-        Raises
-        ------
-        RunDirectoryError, StageError
-            When there is no run, or it is not complete.
-        SettingsError
-            When it was not made with `auto`.
-        """
-        run = RunDirectory(location)
+    def __init__(self, location: str) -> None:
+        self.directory = run = RunDirectory(location)
         record = RunRecord.read(run)
         if not record.settings:
             raise RunDirectoryError(
                 f"{run.uri} is not a run directory: name one made by xnq-dist run"
             )
-        manifest = run.complete("quantify")
-        if not manifest.named("learnt-"):
+        self.manifest = manifest = run.complete("quantify")
+        """Of the stage ``quantify``."""
+        files = manifest.named("learnt-")
+        if not files:
             raise SettingsError(
                 f"{run.uri} does not have the variances that label plans and contrasts "
                 "need: run again with quantifier = auto and memberships.drawn = unknown"
             )
-        settings = recorded_settings(record.settings)
-        return cls(run, manifest, settings, Sources(**record.sources))
-
-    @cached_property
-    def ids(self) -> NodeIds:
+        self.settings = recorded_settings(record.settings)
+        self.sources = Sources(**record.sources)
+        self.ids = layout.load_ids(run.complete("graph"))
         """Ids of the nodes."""
-        run = self.directory
-        return layout.load_ids(run.complete("graph"))
-
-    @cached_property
-    def tables(self) -> tuple[NodeTable, Reference]:
+        self.tables = load_node_table(run)
         """All nodes, and the labelled ones."""
-        return load_node_table(self.directory)
-
-    @cached_property
-    def learnt(self) -> Learnt:
+        self.learnt = load_learnt(run, files[0])
         """The variances."""
-        return load_learnt(self.directory, self.manifest.named("learnt-")[0])
-
-    @property
-    def parts(self) -> Floats | None:
+        self.parts: Floats | None = None
         """Weights of the parts of the intercepts' prior; None: `auto` did not pool.
 
         Runs of earlier versions have the same for estimates and for intervals.
         """
-        pooled = self.manifest.facts.get("pooled")
-        if pooled is None:
-            return None
-        return np.broadcast_to(pooled["weights"], PSEUDO.shape)
-
-    @cached_property
-    def view(self) -> PrevalenceView:
+        pooled = manifest.facts.get("pooled")
+        if pooled is not None:
+            self.parts = np.broadcast_to(pooled["weights"], PSEUDO.shape)
+        table = estimates(manifest, "prevalence")
+        self.view = PrevalenceView(table, labelled=self.settings.labelled)
         """The table ``prevalence``, arranged by community and class."""
-        table = estimates(self.manifest, "prevalence")
-        return PrevalenceView.of(table, labelled=self.settings.labelled)
 
     def place(self, name: str) -> int:
         """Place in `view` of a community; a `SettingsError` if it has no estimate."""

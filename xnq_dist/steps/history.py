@@ -209,11 +209,11 @@ def _history(results: Results, now: pa.Table, found: dict[str, pa.Array]) -> pa.
             "changed": found["changed"].cast(pa.bool_()),
         }
     )
-    run_directory = results.directory
-    past, newest = _past_rows(run_directory), next(iter(run_directory.history()), None)
+    past = _past_rows(results.directory)
     if past is None:
         return rows
-    if newest and newest.manifest.facts["results"] == facts["results"]:
+    newest = results.directory.history()[0]
+    if newest.manifest.facts["results"] == facts["results"]:
         # The same results are published again: they are one run.
         past = past.filter(pc.not_equal(past["run"], past["run"][-1]))
     gone = rows.filter(pc.equal(rows["quality"], SUPPRESSED))["community"]
@@ -253,20 +253,15 @@ class RunOfHistory:
     """Communities that are flagged as changed, in any class; None: not compared."""
 
 
-@dataclass(frozen=True, eq=False)
 class History:
-    """The runs of the newest series."""
+    """The runs of the newest series of a table ``history``."""
 
-    table: pa.Table
-    """Rows of the schema ``history``, from the first run to the last."""
-    others: int
-    """Runs of other series, which are left out."""
-
-    @classmethod
-    def of(cls, table: pa.Table) -> History:
-        """Select the rows of the newest series of a table ``history``."""
+    def __init__(self, table: pa.Table) -> None:
         own = table.filter(pc.equal(table["series"], table["series"][-1]))
-        return cls(own, len(pc.unique(table["run"])) - len(pc.unique(own["run"])))
+        self.table = own
+        """Its rows, from the first run to the last."""
+        self.others = len(pc.unique(table["run"])) - len(pc.unique(own["run"]))
+        """Runs of other series, which are left out."""
 
     def runs(self) -> list[RunOfHistory]:
         """All runs, from the first to the last."""
@@ -326,4 +321,4 @@ def read_history(location: str) -> History:
         raise RunDirectoryError(
             f"{run.uri} has no published results: complete it with xnq-dist run"
         )
-    return History.of(table)
+    return History(table)

@@ -97,14 +97,14 @@ def plan_labels(
     """
     if budget < 1 or worst < 1:
         raise SettingsError("--budget and --worst must be 1 or more")
-    run = Finished.open(location)
+    run = Finished(location)
     nodes, reference = run.tables
     widths = (run.view.upper - run.view.lower).max(axis=1) / 2
     places = _targets(run, communities, min(worst, MAX_COMMUNITIES), widths)
     sets = run.members(places)
     unlabelled = int(np.count_nonzero(nodes.unlabelled))
     budget = min(budget, unlabelled)
-    strata = Strata.of(
+    strata = Strata(
         nodes,
         reference,
         run.learnt,
@@ -121,24 +121,24 @@ def plan_labels(
         z * strata.errors(each).max(axis=1)
         for each in (np.zeros(len(labels)), labels, proportional(strata))
     )
-    order = np.argsort(-now, kind="stable").tolist()
-    widest = np.full(len(nodes.labels), -1, np.int64)
-    for s in reversed(order):
-        widest[sets[s]] = s
-    community, stratum = widest[picked], strata.stratum[picked]
-    names = run.view.names.take(places)
+    order, inside = np.argsort(-now, kind="stable"), strata.inside
+    # The nodes of a stratum are in the same communities.
+    widest = pa.array(order[inside[order].argmax(axis=0)], mask=~inside.any(axis=0))
+    stratum, names = strata.stratum[picked], run.view.names.take(places)
     table = pa.table(
         {
             "node_id": community_ids(run.ids.values.take(picked)),
-            "community": names.take(pa.array(community, mask=community < 0)),
+            "community": names.take(widest.take(stratum)),
             "stratum": stratum,
             "inclusion_probability": chances[stratum],
             "label_weight": 1.0 / chances[stratum],
         }
     )
-    expected = (strata.inside * labels).sum(axis=1)
+    expected = (inside * labels).sum(axis=1)
     figures = np.stack([expected, widths[places], now, planned, at_random], axis=1)
-    predicted = [Predicted(str(names[s].as_py()), *figures[s].tolist()) for s in order]
+    predicted = [
+        Predicted(str(names[s].as_py()), *figures[s].tolist()) for s in order.tolist()
+    ]
     return LabelPlan(conform(table, "label_plan", "plan"), predicted, unlabelled)
 
 

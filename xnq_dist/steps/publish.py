@@ -48,8 +48,8 @@ def publish(run: RunDirectory, settings: Settings) -> None:
     StageError
         When the stage ``graph`` or ``quantify`` is not complete, or a table is damaged.
     """
-    complete = {name: run.complete(name) for name in ("graph", "quantify")}
-    stages = run.manifests() | complete
+    stages = run.manifests()
+    stages |= {name: run.complete(name) for name in ("graph", "quantify")}
     inputs = STAGES["published"].made_from(stages, {}, settings)
     content = fingerprint(inputs)
     results = fingerprint({**inputs, "settings": None})

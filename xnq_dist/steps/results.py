@@ -60,7 +60,7 @@ class Results:
         counts = list(labels.get("class_counts") or ())
         last = shown_class(classes, counts, self.settings.report)
         table, labelled = self.tables["prevalence"], self.settings.labelled
-        return PrevalenceView.of(table, last, labelled)
+        return PrevalenceView(table, last, labelled)
 
     @cached_property
     def compared(self) -> dict[str, Floats]:

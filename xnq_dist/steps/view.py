@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -43,50 +42,24 @@ SHRINKAGE = 30
 that very small ones do not lead the order."""
 
 
-@dataclass(frozen=True, eq=False)
 class PrevalenceView:
-    """The prevalence table by community and class.
+    """A ``prevalence`` table by K communities and C classes.
 
     Suppressed communities keep their name and size alone.
+
+    Parameters
+    ----------
+    table
+        Rows by community, each with all classes in the same order.
+    last
+        Class to put last, which the page is about; empty: keep the order.
+    labelled
+        The setting of the run that made the table.
     """
 
-    names: pa.Array
-    """Names of the K communities: int64 or string."""
-    classes: tuple[str, ...]
-    """Names of the C classes, as text."""
-    labels: pa.Array
-    """The same classes in the type of the labels."""
-    prevalence: Floats
-    """Estimates, shape (K, C); NaN if there is none."""
-    lower: Floats
-    upper: Floats
-    se: Floats
-    """Standard errors, shape (K, C)."""
-    n_nodes: Ints
-    n_labelled: Ints
-    about: Ints
-    """Members whose shares are estimated: all, or the unlabelled ones, shape (K,)."""
-    notes: pa.Array
-    quality: NDArray[np.uint8]
-    """Places in `QUALITIES`, shape (K, C)."""
-    suppressed: Bools
-    """Communities that the table rates so: their values are shown nowhere, (K,)."""
-
-    @classmethod
-    def of(
-        cls, table: pa.Table, last: str = "", labelled: Labelled = "count"
-    ) -> PrevalenceView:
-        """Arrange a ``prevalence`` table (one row per community and class).
-
-        Parameters
-        ----------
-        table
-            Rows by community, each with all classes in the same order.
-        last
-            Class to put last, which the page is about; empty: keep the order.
-        labelled
-            The setting of the run that made the table.
-        """
+    def __init__(
+        self, table: pa.Table, last: str = "", labelled: Labelled = "count"
+    ) -> None:
         table = without_values(table)
         labels = pc.unique(table["class"])
         texts = [str(name) for name in labels.to_pylist()]
@@ -102,27 +75,31 @@ class PrevalenceView:
         def counts(name: str) -> Ints:
             return np.asarray(pc.fill_null(table[name], 0))[::width]
 
-        codes = pc.fill_null(pc.index_in(table["quality"], pa.array(QUALITIES)), 0)
-        ratings = cells(codes.to_numpy().astype(np.uint8))
-        gone = np.any(ratings == QUALITIES.index(SUPPRESSED), axis=1)
-        names, notes = (
+        self.names, notes = (
             table[name].combine_chunks()[::width] for name in ("community", "note")
         )
-        return cls(
-            names=names,
-            classes=tuple(texts[place] for place in columns),
-            labels=labels.take(columns),
-            prevalence=numbers("prevalence"),
-            lower=numbers("lower"),
-            upper=numbers("upper"),
-            se=numbers("se"),
-            n_nodes=counts("n_nodes"),
-            n_labelled=counts("n_labelled"),
-            about=counts("n_estimated" if labelled == "exclude" else "n_nodes"),
-            notes=pc.if_else(gone, None, notes),
-            quality=ratings,
-            suppressed=gone,
-        )
+        """Names of the communities: int64 or string."""
+        self.classes = tuple(texts[place] for place in columns)
+        """Names of the classes, as text."""
+        self.labels = labels.take(columns)
+        """The same classes in the type of the labels."""
+        self.prevalence = numbers("prevalence")
+        """Estimates, shape (K, C); NaN if there is none."""
+        self.lower, self.upper = numbers("lower"), numbers("upper")
+        self.has_intervals = not np.isnan(self.lower).all()
+        """Whether any community has an interval."""
+        self.se = numbers("se")
+        """Standard errors, shape (K, C)."""
+        self.n_nodes, self.n_labelled = counts("n_nodes"), counts("n_labelled")
+        self.about = counts("n_estimated" if labelled == "exclude" else "n_nodes")
+        """Members whose shares are estimated: all, or the unlabelled ones, (K,)."""
+        codes = pc.fill_null(pc.index_in(table["quality"], pa.array(QUALITIES)), 0)
+        self.quality = cells(codes.to_numpy().astype(np.uint8))
+        """Places in `QUALITIES`, shape (K, C)."""
+        suppressed = self.quality == QUALITIES.index(SUPPRESSED)
+        self.suppressed: Bools = suppressed.any(axis=1)
+        """Communities that the table rates so: their values are shown nowhere, (K,)."""
+        self.notes = pc.if_else(self.suppressed, None, notes)
 
     @cached_property
     def ranked(self) -> Ints:
@@ -138,11 +115,6 @@ class PrevalenceView:
         shrunk = (n * p + SHRINKAGE * mean) / (n + SHRINKAGE)
         # NaN is sorted last.
         return np.lexsort((-n, -shrunk, -self.lower[:, -1]))
-
-    @property
-    def has_intervals(self) -> bool:
-        """Whether any community has an interval."""
-        return bool(np.any(~np.isnan(self.lower)))
 
     def name(self, community: int, limit: int = NAME_LIMIT) -> str:
         """A community's name on one line, without control characters."""

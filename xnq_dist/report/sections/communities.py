@@ -28,9 +28,7 @@ def body(facts: Page) -> str:
         notes=notes(facts),
         biased=labels.get("verdict") not in (None, "none"),
         rows=[row(facts, k) for k in chosen],
-        total=facts.total(),
         suppressed=int(view.suppressed.sum()),
-        communities=len(view.names),
         left_out=len(view.names) - len(chosen),
         classes_left_out=[
             name for c, name in enumerate(view.classes) if c not in facts.shown_classes

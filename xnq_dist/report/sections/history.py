@@ -24,7 +24,7 @@ def body(facts: Page) -> str:
     every, view = facts.tables.get("history"), facts.view
     if every is None:
         return ""
-    history, of_class = History.of(every), view.classes[-1]
+    history, of_class = History(every), view.classes[-1]
     runs = history.runs()
     if len(runs) < 2:
         return ""

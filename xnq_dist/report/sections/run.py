@@ -13,13 +13,10 @@ __all__ = ["body"]
 
 def body(facts: Page) -> str:
     """Stages with their times; settings and versions are folded."""
-    stages = facts.stages
-    *_, last = stages.values()
+    *_, last = facts.stages.values()
     settings = facts.settings.model_dump(mode="json", exclude=ELSEWHERE)
     return facts.render(
         "run.html.j2",
-        stages=stages,
-        seconds=sum(stage.seconds for stage in stages.values()),
         texts=[
             (title, yaml.safe_dump(redacted(values), sort_keys=False))
             for title, values in (
