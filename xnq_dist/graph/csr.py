@@ -171,6 +171,13 @@ def write_rows(chunk: PairChunk, folder: Path, weighted: bool) -> None:
 
 
 def written_csr(n: int, folder: Path, weighted: bool) -> FileCsr:
-    """The adjacency whose n rows are in a folder."""
+    """The adjacency whose n rows are in a folder, where `shared_csr` then opens it.
+
+    Raises
+    ------
+    StageError
+        As `shared_csr`: values were lost or cut.
+    """
     degrees = scratch.shared(folder / "degrees", np.int64, n)
-    return FileCsr(offsets_of(degrees), folder, weighted)
+    scratch.append(folder / "indptr", offsets_of(degrees))
+    return shared_csr(folder, n, weighted)

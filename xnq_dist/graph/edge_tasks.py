@@ -21,7 +21,7 @@ from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import ColumnSettings, InputSettings, Settings
 from xnq_dist.core.tasks import Shared, Tasks
 from xnq_dist.graph import scratch
-from xnq_dist.graph.csr import FileCsr, shared_csr, write_rows, written_csr
+from xnq_dist.graph.csr import FileCsr, write_rows, written_csr
 from xnq_dist.graph.edges import (
     EdgeCounts,
     PairsOf,
@@ -186,6 +186,4 @@ def _joined(parts: Sequence[Path], n: int, folder: Path, weighted: bool) -> File
         for name in ("degrees", "indices", *["weights"] * weighted):
             scratch.append(folder / name, scratch.mapped(part / name, np.uint8))
         shutil.rmtree(part)
-    csr = written_csr(n, folder, weighted)
-    scratch.append(folder / "indptr", csr.indptr)
-    return shared_csr(folder, n, weighted)  # refuses what was lost or cut
+    return written_csr(n, folder, weighted)
