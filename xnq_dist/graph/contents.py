@@ -164,21 +164,22 @@ def _digests(
     table: Table, aspects: Aspects, observer: Observer | None, missing: Missing
 ) -> Digests:
     """The digests of a table, which is read once."""
-    from xnq_dist.graph.digesting import batch_total
+    from xnq_dist.graph.digesting import row_hashes
 
     pairs = [pair for columns in aspects.values() for pair in columns]
     table.require(pairs)
     names = list(dict.fromkeys(name for _, name in pairs))
-    found = {name: [0, 0] for name in aspects}
+    counts, totals = dict.fromkeys(aspects, 0), dict.fromkeys(aspects, 0)
     # Features are wide, so batches have fewer rows.
     rows = 1 << 16 if "features" in aspects else 1 << 18
     for batch in ahead(table.batches(names, rows)):
         if observer is not None:
             observer.add(batch)  # checks the values
         for name, columns in aspects.items():
-            pair = zip(found[name], batch_total(batch, columns, missing), strict=True)
-            found[name] = [one + other for one, other in pair]
+            hashes = row_hashes(batch, columns, missing)
+            counts[name] += len(hashes)
+            totals[name] += int(hashes.sum())
     return {
-        name: {"rows": rows, "digest": f"{total % (1 << 64):016x}"}
-        for name, (rows, total) in found.items()
+        name: {"rows": counts[name], "digest": f"{totals[name] % (1 << 64):016x}"}
+        for name in aspects
     }

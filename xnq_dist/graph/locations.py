@@ -61,19 +61,18 @@ def is_pattern(path: str) -> bool:
     return any(mark in path for mark in "*?[")
 
 
-def glob(filesystem: Any, pattern: str) -> tuple[str, ...]:
-    """The files that match a pattern, sorted."""
+def glob(filesystem: Any, pattern: str) -> tuple[tuple[str, ...], str]:
+    """The files that match a pattern, sorted, and the folder before its wildcards."""
     fixed = pattern
     while is_pattern(fixed):
         fixed = posixpath.dirname(fixed)
     depth = pattern.count("/")
-    return tuple(
-        sorted(
-            file
-            for file in visible(filesystem, fixed)
-            if file.count("/") == depth and fnmatch.fnmatchcase(file, pattern)
-        )
+    found = sorted(
+        file
+        for file in visible(filesystem, fixed)
+        if file.count("/") == depth and fnmatch.fnmatchcase(file, pattern)
     )
+    return tuple(found), fixed
 
 
 def visible(filesystem: Any, folder: str) -> list[str]:
