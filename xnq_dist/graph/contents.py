@@ -68,7 +68,7 @@ def node_aspects(table: Table, columns: ColumnSettings, place: str = "") -> Aspe
         Column of communities; empty: there is none.
     """
     node, features = ("columns.node_id", columns.node_id), feature_columns(columns)
-    aspects = {"nodes": [node], "labels": columns_of("labels", columns, table)}
+    aspects = {"nodes": [node], "labels": columns_of("nodes", columns, table)}
     for name in ("features", "scores"):
         chosen = [pair for pair in features if pair[0] == f"columns.{name}"]
         if chosen or name == "features":

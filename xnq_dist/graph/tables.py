@@ -439,7 +439,7 @@ def _files(filesystem: Any, root: str, shown: str) -> tuple[tuple[str, ...], str
     _no_versions(filesystem, root, shown)
     found = visible(filesystem, root)
     for endings in (PARQUET_ENDINGS, *((ending,) for ending in TEXT_ENDINGS)):
-        files = tuple(sorted(file for file in found if has_ending(file, endings)))
+        files = tuple(file for file in found if has_ending(file, endings))
         if files:
             return files, root
     raise InputError(

@@ -13,7 +13,6 @@ COLUMNS = {
     "nodes": (("node_id", "label"), ("role", "label_weight")),
     "edges": (("src", "dst"), ("weight",)),
     "memberships": (("member", "community"), ()),
-    "labels": (("node_id", "label"), ("role", "label_weight")),
 }
 """Settings of the columns that each table must have, and of those that it may have.
 
@@ -59,7 +58,8 @@ def columns_of(
 ) -> list[tuple[str, str]]:
     """Setting and name of the columns that a table must have, features aside.
 
-    `what` is a key of `TITLES`. With a `table`, also those that it may have and has.
+    `what` is a key of `COLUMNS`; a table of labels has the columns of ``nodes``. With a
+    `table`, also those that it may have and has.
     """
     keys, optional = map(list, COLUMNS[what])
     fields = ColumnSettings.model_fields

@@ -256,7 +256,7 @@ class TableReader:
         def make() -> Made:
             from xnq_dist.graph.profile.matching import NodeObserver
 
-            columns = columns_of("labels", settings.columns, table)
+            columns = columns_of("nodes", settings.columns, table)
             return {"labels": columns}, NodeObserver(settings, table)
 
         return self._read("labels", table, make)
