@@ -142,8 +142,9 @@ class Finished:
         graph = run.complete("graph")
         with open_memberships(run, graph, self.ids, *inputs) as memberships:
             for chunk in memberships.sorter.chunks():
-                inside = (places >= chunk.first) & (places < chunk.last)
+                last = chunk.first + len(chunk.indptr) - 1
+                inside = (places >= chunk.first) & (places < last)
                 for place in places[inside].tolist():
                     ends = chunk.indptr[place - chunk.first :]
-                    found[place] = chunk.minor[ends[0] : ends[1]].astype(np.int64)
+                    found[place] = chunk.indices[ends[0] : ends[1]].astype(np.int64)
         return [found[place] for place in places.tolist()]
