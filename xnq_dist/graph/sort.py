@@ -49,6 +49,11 @@ class SparseRows:
     """Empty for an adjacency without."""
 
     @property
+    def last(self) -> int:
+        """The row after the last one."""
+        return self.first + len(self.indptr) - 1
+
+    @property
     def edges(self) -> tuple[int, Ints, Ints32]:
         """First row, row pointers and columns: the arguments of kernels."""
         return self.first, self.indptr, self.indices
@@ -56,8 +61,7 @@ class SparseRows:
     @property
     def targets(self) -> Ints:
         """The row of each edge."""
-        rows = np.arange(self.first, self.first + len(self.indptr) - 1)
-        return np.repeat(rows, np.diff(self.indptr))
+        return np.repeat(np.arange(self.first, self.last), np.diff(self.indptr))
 
 
 @dataclass(frozen=True)

@@ -142,8 +142,7 @@ class Finished:
         graph = run.complete("graph")
         with open_memberships(run, graph, self.ids, *inputs) as memberships:
             for chunk in memberships.sorter.chunks():
-                last = chunk.first + len(chunk.indptr) - 1
-                inside = (places >= chunk.first) & (places < last)
+                inside = (places >= chunk.first) & (places < chunk.last)
                 for place in places[inside].tolist():
                     ends = chunk.indptr[place - chunk.first :]
                     found[place] = chunk.indices[ends[0] : ends[1]].astype(np.int64)
