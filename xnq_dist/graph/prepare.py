@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -197,7 +197,7 @@ def _read_graph(
         "directed": settings.input.directed,
         "symmetric": symmetric,
         "rho": rho,
-        "counts": asdict(counts),
+        "counts": dict(counts),
     }
     if settings.reservoir.supersteps == "auto":
         facts["effective_diameter"] = effective_diameter(csr)
