@@ -23,10 +23,10 @@ from xnq_dist.core.settings import ColumnSettings, InputSettings, Settings
 from xnq_dist.core.tasks import Shared, Tasks
 from xnq_dist.graph import scratch
 from xnq_dist.graph.csr import FileCsr, write_rows, written_csr
-from xnq_dist.graph.edges import PairsOf, arrow_pairs, columns_read
+from xnq_dist.graph.edges import PairsOf, arrow_pairs
 from xnq_dist.graph.gpu_ingest import edge_pairs
 from xnq_dist.graph.ids import NodeIds
-from xnq_dist.graph.profile.headers import columns_of
+from xnq_dist.graph.profile.headers import columns_of, names_read
 from xnq_dist.graph.sort import PairSorter, SortedRun
 from xnq_dist.graph.tables import Table
 
@@ -96,7 +96,7 @@ def read_edges(
         tasks = Tasks(tasks.folder, 1, rules.memory_bytes)
     table.require(columns_of("edges", columns))
     weighted = table.has(columns.weight) or rules.duplicates == "sum"
-    table = table.settle(columns_read(table, columns))
+    table = table.settle(names_read("edges", columns, table))
     shares = table.shares(max(ROWS, table.n_rows // (SHARES * tasks.slots)))
     rows = table.n_rows or len(shares)
     with tasks.share(ids, NodeIds.arrays, NodeIds.of_arrays) as shared:

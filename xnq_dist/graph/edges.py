@@ -13,13 +13,13 @@ from xnq_dist.core.settings import ColumnSettings, InputSettings
 from xnq_dist.core.threads import map_threads
 from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.ids import NodeIds
+from xnq_dist.graph.profile.headers import names_read
 from xnq_dist.graph.tables import Batch, Table
 
 __all__ = [
     "Pairs",
     "PairsOf",
     "arrow_pairs",
-    "columns_read",
     "weights_of",
 ]
 
@@ -37,21 +37,13 @@ def arrow_pairs(
     table: Table, ids: NodeIds, columns: ColumnSettings, rules: InputSettings
 ) -> Iterator[Pairs]:
     """Yield the pairs of all rows, read by Arrow; an `InputError` names the row."""
-    names, ends = columns_read(table, columns), (columns.src, columns.dst)
+    names, ends = names_read("edges", columns, table), (columns.src, columns.dst)
     # Ids, indices, keys and the decoded batch together: some 200 bytes a row.
     rows = int(np.clip(rules.memory_bytes // 1024, 1024, 1 << 18))
     for batch in ahead(table.batches(names, rows)):
         find = partial(ids.find, batch, unknown=rules.unknown_nodes)
         source, target = map_threads(find, ends, 2)
         yield source, target, weights_of(batch, columns)
-
-
-def columns_read(table: Table, columns: ColumnSettings) -> list[str]:
-    """Names of the columns to read; the weight only if the table has it."""
-    names = [columns.src, columns.dst]
-    if columns.weight and table.has(columns.weight):
-        names.append(columns.weight)
-    return list(dict.fromkeys(names))
 
 
 def weights_of(batch: Batch, columns: ColumnSettings) -> Floats:

@@ -23,7 +23,7 @@ from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Missing, Settings
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.keys import ids_of, plain_keys
-from xnq_dist.graph.profile.headers import columns_of
+from xnq_dist.graph.profile.headers import columns_of, names_read
 from xnq_dist.graph.tables import Batch, Table
 from xnq_dist.graph.values import (
     NULL_WORDS,
@@ -145,8 +145,7 @@ class NodeRows:
     def __init__(self, settings: Settings, table: Table) -> None:
         self._columns = settings.columns
         self._missing = settings.labels.missing
-        named = columns_of("nodes", settings.columns, table)
-        self.names = list(dict.fromkeys(name for _, name in named))
+        self.names = names_read("nodes", settings.columns, table)
         """The columns that are read."""
         self.seen: dict[Any, int] = {}
         """Provisional codes of the classes, in order of first occurrence."""

@@ -269,12 +269,11 @@ def _write_nodes(
     blocks: FeatureBlocks,
     number: int,
 ) -> FileRecord:
-    kind = pa.int64() if ids.type == "int64" else pa.string()
     with attempt.table_writer(file_stem("nodes", number), "graph_nodes") as writer:
         for first, last, matrix in blocks.read(number):
             index = pa.array(book.order[first:last].astype(np.int64))
             table = {
-                "node_id": ids.values.take(index).cast(kind),
+                "node_id": ids.values.take(index).cast(ids.type),
                 "index": index,
                 "features": column_of(matrix),
             }
