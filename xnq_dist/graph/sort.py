@@ -122,7 +122,7 @@ class PairSorter:
         self.reversed_added = 0
         """Number of pairs that were added as reverses only."""
         self._majors = n_major
-        self._memory = memory
+        self._fits = memory // _BYTES_A_PAIR[weighted]
         self._weighted = weighted
         self._folder = folder
         self._keys: list[Ints] = []
@@ -142,7 +142,7 @@ class PairSorter:
         if self._weighted:
             self._weights.append(np.asarray(weight, np.float64))
         self._filled += len(major)
-        if self._filled >= self._memory // _BYTES_A_PAIR[self._weighted]:
+        if self._filled >= self._fits:
             self._spill()
 
     def _spill(self) -> None:
@@ -171,9 +171,8 @@ class PairSorter:
         `size`: maximum number of pairs of a range with several majors.
         """
         # A range is in memory twice, as it was read and sorted.
-        fits = self._memory // (2 * _BYTES_A_PAIR[self._weighted])
-        size, count = min(size or fits, fits), max(len(runs), 1)
-        step = max(size // (2 * count), 1)
+        fits, count = self._fits // 2, max(len(runs), 1)
+        step = max(min(size or fits, fits) // (2 * count), 1)
         # No run has more than `step` keys between two of its samples. Between each two
         # bounds are as many samples as runs.
         samples = [

@@ -227,9 +227,8 @@ class TableReader:
             from xnq_dist.graph.features import FeatureColumns
             from xnq_dist.graph.profile.matching import NodeObserver
 
-            chosen, place = chosen_columns(table, settings), ""
-            if settings.communities.startswith("column:"):
-                place = settings.communities.removeprefix("column:")
+            chosen = chosen_columns(table, settings)
+            place = settings.communities.partition("column:")[2]
             aspects = node_aspects(table, chosen, place)
             named = [name for _, name in feature_columns(chosen)]
             # Types that cannot be features are refused before values are read.
