@@ -142,17 +142,14 @@ def _states(table: Table) -> list[list[Any]] | None:
 
     None: the file system provides none.
     """
-    states = []
-    for file in table.files:
-        try:
-            states.append(state_of(table.filesystem, file))
-        except OSError as error:
-            raise InputError(
-                f"{table.what} {file} cannot be read ({error.strerror or error}): "
-                "check that it exists and that its store can be reached, and run again"
-            ) from error
-    known = [state for state in states if state is not None]
-    return known if len(known) == len(states) else None
+    try:
+        states: list[Any] = [state_of(table.filesystem, file) for file in table.files]
+    except OSError as error:  # names the file
+        raise InputError(
+            f"{table.what} {table.path} cannot be read ({error}): check that it exists "
+            "and that its store can be reached, and run again"
+        ) from error
+    return None if None in states else states
 
 
 def _newest(states: list[list[Any]]) -> int:

@@ -1,4 +1,4 @@
-"""Rows of the edge table as pairs of canonical indices, and the rules for them."""
+"""Rows of the edge table as pairs of canonical indices, with their weights."""
 
 from __future__ import annotations
 
