@@ -229,10 +229,9 @@ def test_what_is_learnt_from_a_large_table_is_independent_of_its_order():
         ]
         found.append(learn_encoding(batches, named, n))
     (sources, sample), (others, again) = found
-    x, zip_code, name = sources
-    assert x.fills is not None
+    x = sources[0]
     assert abs(x.fills[0] - 5) < 0.1
-    assert (zip_code.hashed, name.names) == (True, ())
+    assert [len(each.names) for each in sources] == [2, 32, 0]
     assert [each.names for each in sources] == [each.names for each in others]
     assert x.fills == others[0].fills
     assert np.array_equal(sample, again)

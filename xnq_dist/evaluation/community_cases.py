@@ -283,6 +283,6 @@ def _given(work: EvaluationWork, path: str) -> dict[str, Communities]:
         sets = [
             members
             for chunk in communities.sorter.chunks()
-            for members in np.split(chunk.minor, chunk.indptr[1:-1])
+            for members in np.split(chunk.indices, chunk.indptr[1:-1])
         ]
     return by_kind(names, sets)

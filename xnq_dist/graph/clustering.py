@@ -13,8 +13,9 @@ import numpy as np
 
 from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.random_bits import mix
-from xnq_dist.graph.csr import Csr, CsrRows
+from xnq_dist.graph.csr import Csr
 from xnq_dist.graph.moves import FIRST, numbered, propagate
+from xnq_dist.graph.sort import SparseRows
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -62,7 +63,7 @@ def contract(csr: Csr, label: Ints32, clusters: int, share: float) -> sp.csr_arr
     return both
 
 
-def _sample(indptr: Ints, label: Ints32, limit: np.uint64, rows: CsrRows) -> Ints32:
+def _sample(indptr: Ints, label: Ints32, limit: np.uint64, rows: SparseRows) -> Ints32:
     """The clusters at both ends of edges with a hash up to `limit`, shape (2, n)."""
     ends = np.stack([rows.targets, rows.indices])
     if limit < EVERY:

@@ -68,7 +68,7 @@ def node_aspects(table: Table, columns: ColumnSettings, place: str = "") -> Aspe
         Column of communities; empty: there is none.
     """
     node, features = ("columns.node_id", columns.node_id), feature_columns(columns)
-    aspects = {"nodes": [node], "labels": columns_of("labels", columns, table)}
+    aspects = {"nodes": [node], "labels": columns_of("nodes", columns, table)}
     for name in ("features", "scores"):
         chosen = [pair for pair in features if pair[0] == f"columns.{name}"]
         if chosen or name == "features":
@@ -142,17 +142,14 @@ def _states(table: Table) -> list[list[Any]] | None:
 
     None: the file system provides none.
     """
-    states = []
-    for file in table.files:
-        try:
-            states.append(state_of(table.filesystem, file))
-        except OSError as error:
-            raise InputError(
-                f"{table.what} {file} cannot be read ({error.strerror or error}): "
-                "check that it exists and that its store can be reached, and run again"
-            ) from error
-    known = [state for state in states if state is not None]
-    return known if len(known) == len(states) else None
+    try:
+        states: list[Any] = [state_of(table.filesystem, file) for file in table.files]
+    except OSError as error:  # names the file
+        raise InputError(
+            f"{table.what} {table.path} cannot be read ({error}): check that it exists "
+            "and that its store can be reached, and run again"
+        ) from error
+    return None if None in states else states
 
 
 def _newest(states: list[list[Any]]) -> int:
@@ -164,21 +161,22 @@ def _digests(
     table: Table, aspects: Aspects, observer: Observer | None, missing: Missing
 ) -> Digests:
     """The digests of a table, which is read once."""
-    from xnq_dist.graph.digesting import batch_total
+    from xnq_dist.graph.digesting import row_hashes
 
     pairs = [pair for columns in aspects.values() for pair in columns]
     table.require(pairs)
     names = list(dict.fromkeys(name for _, name in pairs))
-    found = {name: [0, 0] for name in aspects}
+    counts, totals = dict.fromkeys(aspects, 0), dict.fromkeys(aspects, 0)
     # Features are wide, so batches have fewer rows.
     rows = 1 << 16 if "features" in aspects else 1 << 18
     for batch in ahead(table.batches(names, rows)):
         if observer is not None:
             observer.add(batch)  # checks the values
         for name, columns in aspects.items():
-            pair = zip(found[name], batch_total(batch, columns, missing), strict=True)
-            found[name] = [one + other for one, other in pair]
+            hashes = row_hashes(batch, columns, missing)
+            counts[name] += len(hashes)
+            totals[name] += int(hashes.sum())
     return {
-        name: {"rows": rows, "digest": f"{total % (1 << 64):016x}"}
-        for name, (rows, total) in found.items()
+        name: {"rows": counts[name], "digest": f"{totals[name] % (1 << 64):016x}"}
+        for name in aspects
     }

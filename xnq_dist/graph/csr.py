@@ -19,12 +19,11 @@ from xnq_dist.core.arrays import Ints, Ints32, offsets_of
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.threads import map_threads
 from xnq_dist.graph import scratch
-from xnq_dist.graph.sort import PairChunk
+from xnq_dist.graph.sort import SparseRows
 
 __all__ = [
     "ArrayCsr",
     "Csr",
-    "CsrRows",
     "FileCsr",
     "shared_csr",
     "write_csr",
@@ -35,30 +34,6 @@ __all__ = [
 CHUNK_EDGES = 1 << 20
 """Maximum number of edges of a chunk, unless a single row has more."""
 R = TypeVar("R")
-
-
-@dataclass(frozen=True)
-class CsrRows:
-    """Consecutive rows of the adjacency."""
-
-    first: int
-    """Canonical index of the first row."""
-    indptr: Ints
-    """Shape (rows + 1,), from 0."""
-    indices: Ints32
-    weights: NDArray[Any]
-    """Empty without weights."""
-
-    @property
-    def edges(self) -> tuple[int, Ints, Ints32]:
-        """First row, row pointers and neighbours: the arguments of kernels."""
-        return self.first, self.indptr, self.indices
-
-    @property
-    def targets(self) -> Ints:
-        """Canonical index of the row of each edge."""
-        rows = np.arange(self.first, self.first + len(self.indptr) - 1)
-        return np.repeat(rows, np.diff(self.indptr))
 
 
 def spans(indptr: Ints, edges: int) -> Iterator[tuple[int, int]]:
@@ -81,19 +56,19 @@ class _ByRows(ABC):
     def arrays(self) -> tuple[Ints32, NDArray[Any]]:
         """All column indices, and weights: empty without."""
 
-    def rows(self, first: int, last: int) -> CsrRows:
+    def rows(self, first: int, last: int) -> SparseRows:
         """Rows first to last - 1."""
         begin, end = self.indptr[first], self.indptr[last]
         indices, weights = self.arrays()
         indptr = self.indptr[first : last + 1] - begin
-        return CsrRows(first, indptr, indices[begin:end], weights[begin:end])
+        return SparseRows(first, indptr, indices[begin:end], weights[begin:end])
 
-    def chunks(self) -> Iterator[CsrRows]:
+    def chunks(self) -> Iterator[SparseRows]:
         """All rows in order, about `CHUNK_EDGES` edges at a time."""
         for span in spans(self.indptr, CHUNK_EDGES):
             yield self.rows(*span)
 
-    def map(self, work: Callable[[CsrRows], R], edges: int = CHUNK_EDGES) -> list[R]:
+    def map(self, work: Callable[[SparseRows], R], edges: int = CHUNK_EDGES) -> list[R]:
         """Results of a function of chunks of about `edges` edges, on threads."""
         passes = list(spans(self.indptr, edges))
         return map_threads(lambda span: work(self.rows(*span)), passes)
@@ -148,7 +123,7 @@ def shared_csr(folder: Path, n: int, weighted: bool) -> FileCsr:
 
 
 def write_csr(
-    chunks: Iterable[PairChunk], n: int, folder: Path, weighted: bool
+    chunks: Iterable[SparseRows], n: int, folder: Path, weighted: bool
 ) -> FileCsr:
     """Write sorted pairs (major = row, minor = column) to an existing empty folder."""
     for chunk in chunks:
@@ -156,21 +131,28 @@ def write_csr(
     return written_csr(n, folder, weighted)
 
 
-def write_rows(chunk: PairChunk, folder: Path, weighted: bool) -> None:
+def write_rows(chunk: SparseRows, folder: Path, weighted: bool) -> None:
     """Add the rows of a chunk to a folder."""
     scratch.append(folder / "degrees", np.diff(chunk.indptr))
-    scratch.append(folder / "indices", chunk.minor.astype(np.int32))
+    scratch.append(folder / "indices", chunk.indices.astype(np.int32))
     if weighted:
-        largest = chunk.weight.max(initial=0)
+        largest = chunk.weights.max(initial=0)
         if largest > np.finfo(np.float32).max:
             raise InputError(
                 f"the weights of one edge add up to {largest:g}, which is too large "
                 "for float32: scale the weights down"
             )
-        scratch.append(folder / "weights", chunk.weight.astype(np.float32))
+        scratch.append(folder / "weights", chunk.weights.astype(np.float32))
 
 
 def written_csr(n: int, folder: Path, weighted: bool) -> FileCsr:
-    """The adjacency whose n rows are in a folder."""
+    """The adjacency whose n rows are in a folder, where `shared_csr` then opens it.
+
+    Raises
+    ------
+    StageError
+        As `shared_csr`: values were lost or cut.
+    """
     degrees = scratch.shared(folder / "degrees", np.int64, n)
-    return FileCsr(offsets_of(degrees), folder, weighted)
+    scratch.append(folder / "indptr", offsets_of(degrees))
+    return shared_csr(folder, n, weighted)

@@ -1,4 +1,4 @@
-"""A 64-bit hash of each row of a batch, and its sum.
+"""A 64-bit hash of each row of a batch, to be summed.
 
 The definition must not change, because sums are stored. A row's hash starts at 0. A
 column folds in the tag of its type, its words, and their number: a word ``w`` turns
@@ -29,7 +29,7 @@ from xnq_dist.graph.profile.headers import PLACE
 from xnq_dist.graph.tables import Batch
 from xnq_dist.graph.values import is_text
 
-__all__ = ["batch_total", "words_of"]
+__all__ = ["row_hashes", "words_of"]
 
 INTEGER, BOOLEAN, TEXT, FLOAT, LIST = 1, 2, 3, 4, 5
 """Tags of the types; part of the definition of a digest."""
@@ -38,10 +38,10 @@ RAW = ("features", "scores", "role", "weight", "label_weight")
 """Settings of columns that are neither ids nor labels."""
 
 
-def batch_total(
+def row_hashes(
     batch: Batch, columns: Sequence[tuple[str, str]], missing: Missing
-) -> tuple[int, int]:
-    """Rows of a batch in the digest, and the sum of their hashes.
+) -> Words:
+    """The hash of each row of a batch that is in the digest.
 
     Rows without a label, or a name in a column of communities, are left out. `columns`
     has the setting and the name of each; `missing`: `labels.missing`.
@@ -62,7 +62,7 @@ def batch_total(
         else:
             values = ids_of(batch, name)
         fold(hashes, *words_of(values))
-    return len(hashes), int(hashes.sum())
+    return hashes
 
 
 def words_of(values: pa.Array) -> tuple[int, Ints, Words]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,17 +22,11 @@ from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import ColumnSettings, InputSettings, Settings
 from xnq_dist.core.tasks import Shared, Tasks
 from xnq_dist.graph import scratch
-from xnq_dist.graph.csr import FileCsr, shared_csr, write_rows, written_csr
-from xnq_dist.graph.edges import (
-    EdgeCounts,
-    PairsOf,
-    add_edges,
-    arrow_pairs,
-    columns_read,
-)
+from xnq_dist.graph.csr import FileCsr, write_rows, written_csr
+from xnq_dist.graph.edges import PairsOf, arrow_pairs
 from xnq_dist.graph.gpu_ingest import edge_pairs
 from xnq_dist.graph.ids import NodeIds
-from xnq_dist.graph.profile.headers import columns_of
+from xnq_dist.graph.profile.headers import columns_of, names_read
 from xnq_dist.graph.sort import PairSorter, SortedRun
 from xnq_dist.graph.tables import Table
 
@@ -43,6 +38,16 @@ ROWS = 1 << 20
 """Minimum rows of a share, if the table's row groups allow it."""
 PAIRS = 1 << 22
 """Minimum pairs of a range."""
+COUNTS = {
+    "edges_read": 0,
+    "reversed_added": 0,
+    "duplicates_dropped": 0,
+    "self_loops": 0,
+    "unknown_dropped": 0,
+}
+"""Rows of the edge table; edges that exist only as the reverse of a row (undirected
+graphs); rows after the first with the same (src, dst), dropped or added up; rows
+v -> v; rows that name a node that is not in the node table."""
 
 
 def visible(tasks: Tasks, table: Table) -> bool:
@@ -65,8 +70,10 @@ def read_edges(
     settings: Settings,
     tasks: Tasks,
     progress: Progress = silent,
-) -> tuple[FileCsr, EdgeCounts]:
-    """The adjacency (rows: targets) in canonical order, in the tasks' folder.
+) -> tuple[FileCsr, Counter[str]]:
+    """The adjacency (rows: targets) in canonical order, and `COUNTS` of the table.
+
+    The adjacency is in the tasks' folder.
 
     In this process, on a cluster of GPUs, cuDF reads the table (`gpu_ingest`).
     `csr.shared_csr` opens the adjacency in tasks. With ``duplicates: sum``, an edge of
@@ -89,7 +96,7 @@ def read_edges(
         tasks = Tasks(tasks.folder, 1, rules.memory_bytes)
     table.require(columns_of("edges", columns))
     weighted = table.has(columns.weight) or rules.duplicates == "sum"
-    table = table.settle(columns_read(table, columns))
+    table = table.settle(names_read("edges", columns, table))
     shares = table.shares(max(ROWS, table.n_rows // (SHARES * tasks.slots)))
     rows = table.n_rows or len(shares)
     with tasks.share(ids, NodeIds.of_arrays, *ids.arrays()) as shared:
@@ -100,8 +107,10 @@ def read_edges(
             shares,
             lambda done, total: progress("read edges", rows * done // total, rows),
         )
-        counts = sum((found for _, found in sorted_shares), EdgeCounts())
-        if not counts.edges_read:
+        counts = Counter(COUNTS)
+        for _, found in sorted_shares:
+            counts.update(found)
+        if not counts["edges_read"]:
             raise table.no_rows()
         runs = [run for some, _ in sorted_shares for run in some]
         size = sum(run.size for run in runs) // (SHARES * tasks.slots) + 1
@@ -113,16 +122,19 @@ def read_edges(
         )
     for run in runs:
         run.path.unlink()
-    counts = sum((found for _, found in merged), counts)
+    for _, found in merged:
+        counts.update(found)
     # Without weights in the table they count rows: all are 1 if none was repeated.
-    repeated = weighted and counts.duplicates_dropped > 0
+    repeated = weighted and counts["duplicates_dropped"] > 0
     weighted = table.has(columns.weight) or repeated
     folders = [folder for folder, _ in merged]
     csr = _joined(folders, len(ids), tasks.folder / "csr", weighted)
-    if counts.edges() != int(csr.indptr[-1]):
+    lost = counts["duplicates_dropped"] + counts["unknown_dropped"]
+    due, edges = counts["edges_read"] - lost + counts["reversed_added"], csr.indptr[-1]
+    if due != edges:
         raise StageError(
-            f"{counts.edges()} edges went into the sort and {int(csr.indptr[-1])} came "
-            "out: internal error, please report it"
+            f"{due} edges went into the sort and {edges} came out: internal error, "
+            "please report it"
         )
     return csr, counts
 
@@ -140,11 +152,21 @@ class EdgeSort:
 
     def sort(
         self, pairs: PairsOf, ids: Shared[NodeIds], share: Table
-    ) -> tuple[list[SortedRun], EdgeCounts]:
-        """Sort the pairs of some rows of the table."""
-        sorter = self.sorter(self.folder)
-        found = pairs(share, ids(), self.columns, self.rules)
-        counts = add_edges(sorter, found, self.rules)
+    ) -> tuple[list[SortedRun], Counter[str]]:
+        """Sort the pairs of some rows of the table, those that the rules keep."""
+        sorter, counts = self.sorter(self.folder), Counter[str]()
+        for source, target, weight in pairs(share, ids(), self.columns, self.rules):
+            keep = (source >= 0) & (target >= 0)
+            counts.update(
+                edges_read=len(keep),
+                self_loops=int(np.count_nonzero(keep & (source == target))),
+                unknown_dropped=int(np.count_nonzero(~keep)),
+            )
+            if not keep.all():
+                source, target, weight = source[keep], target[keep], weight[keep]
+            sorter.add(target, source, weight)
+            if not self.rules.directed:
+                sorter.add(source, target, weight, reverse=True)
         return sorter.runs(), counts
 
     def merge(
@@ -152,7 +174,7 @@ class EdgeSort:
         runs: Sequence[SortedRun],
         ids: Shared[NodeIds],
         targets: tuple[int, int],
-    ) -> tuple[Path, EdgeCounts]:
+    ) -> tuple[Path, Counter[str]]:
         """Write the rows of a range of targets from all sorted pairs, in a folder."""
         folder = self.folder / f"rows-{uuid.uuid4().hex}"
         folder.mkdir()
@@ -168,7 +190,7 @@ class EdgeSort:
         dropped = self.rules.duplicates == "drop"
         rows = sorter.merge(runs, *targets, conflict if dropped else None)
         write_rows(rows, folder, self.weighted)
-        counts = EdgeCounts(
+        counts = Counter(
             reversed_added=sorter.reversed_added, duplicates_dropped=sorter.duplicates
         )
         return folder, counts
@@ -186,6 +208,4 @@ def _joined(parts: Sequence[Path], n: int, folder: Path, weighted: bool) -> File
         for name in ("degrees", "indices", *["weights"] * weighted):
             scratch.append(folder / name, scratch.mapped(part / name, np.uint8))
         shutil.rmtree(part)
-    csr = written_csr(n, folder, weighted)
-    scratch.append(folder / "indptr", csr.indptr)
-    return shared_csr(folder, n, weighted)  # refuses what was lost or cut
+    return written_csr(n, folder, weighted)

@@ -60,40 +60,38 @@ class Source:
     """One feature column of the table, and the columns that it becomes."""
 
     names: tuple[str, ...]
-    """Of the produced columns."""
+    """Of the produced columns. A last one may mark rows without a value (of a list:
+    without one of them)."""
     fills: Floats | None = None
-    """Values for gaps in numbers, shape (F,)."""
-    levels: tuple[bytes, ...] = ()
-    """Values of text with a column of their own."""
-    hashed: bool = False
-    """Whether text is hashed into `HASHED` columns instead."""
-    missing: bool = False
-    """Whether a column marks rows without a value (of a list: without one of them)."""
+    """Values for gaps in numbers, shape (F,); None: the source is text."""
+    levels: tuple[bytes, ...] | None = None
+    """Values of text with a column of their own; None: it is hashed into `HASHED`."""
 
     def matrix(self, values: Values) -> Floats:
         """The source's produced columns, without NaN."""
-        if self.fills is not None:
-            gaps = np.isnan(values)
-            found = np.where(gaps, self.fills, values)
-            empty = gaps.any(axis=1)
-        else:
-            empty = values.is_null().to_numpy(zero_copy_only=False)
+        width = len(self.names)
+        if self.fills is None:
             codes, signs = self._codes(values)
-            width = HASHED if self.hashed else len(self.levels)
-            found = (codes[:, None] == np.arange(width)) & ~empty[:, None]
-            found = found * signs[:, None]
-        marks = [empty[:, None]] if self.missing else []
-        return np.concatenate([found, *marks], axis=1, dtype=np.float64)
+            found = (codes[:, None] == np.arange(width)) * signs[:, None]
+        else:
+            gaps = np.isnan(values)
+            parts = np.where(gaps, self.fills, values), gaps.any(axis=1, keepdims=True)
+            found = np.concatenate(parts, axis=1)[:, :width]
+        return np.asarray(found, np.float64)
 
     def _codes(self, text: pa.Array) -> tuple[Ints, Ints]:
-        """The column of each row's text, and the sign of its value there."""
-        if not self.hashed:
-            known = pa.array(self.levels, pa.binary())
+        """The column of each row's text, and the sign of its value there.
+
+        Null has the column after those of the values; -1 is none.
+        """
+        if self.levels is not None:
+            known = pa.array([*self.levels, None], pa.binary())
             codes = pc.index_in(text.cast(pa.binary()), known).fill_null(-1).to_numpy()
             return codes, np.ones_like(codes)
-        hashes = text_hashes(*text_of(text.fill_null(""))).view(np.uint64)
-        codes = (hashes % np.uint64(HASHED)).astype(np.int64)
-        return codes, np.where(hashes >> np.uint64(63), -1, 1)
+        hashes = text_hashes(*text_of(text.fill_null("")))
+        empty = text.is_null().to_numpy(zero_copy_only=False)
+        codes = np.where(empty, HASHED, hashes.view(np.uint64) % np.uint64(HASHED))
+        return codes.astype(np.int64), np.where((hashes < 0) & ~empty, -1, 1)
 
 
 def encoded(sources: Sequence[Source], values: Sequence[Values]) -> Floats:
@@ -167,21 +165,19 @@ def _numbers(name: str, kind: str, sample: Floats) -> Source:
         fills[at] = np.nanmedian(sample[:, at])
     places = range(len(fills)) if kind == "list" else ()
     names = [f"{name}[{at}]" for at in places] or [name]
-    missing = bool(gaps.any())
-    return Source((*names, *_mark(name, missing)), fills, missing=missing)
+    return Source((*names, *_mark(name, gaps.any())), fills)
 
 
 def _text(name: str, sample: pa.Array, nodes: int) -> Source:
     """A source of text: its levels, hashed, or left out if it has too many values."""
     present = sample.drop_null().cast(pa.binary())
-    missing = len(present) < len(sample)
-    mark = _mark(name, missing)
+    mark = _mark(name, len(present) < len(sample))
     counted = present.value_counts().to_pylist()
     if len(counted) <= LEVELS:
         counts = {each["values"]: each["counts"] for each in counted}
         levels = tuple(sorted(counts, key=lambda value: (-counts[value], value)))
         names = [f"{name} = {each.decode(errors='replace')}" for each in levels]
-        return Source((*names, *mark), levels=levels, missing=missing)
+        return Source((*names, *mark), levels=levels)
     # The values that so many rows have if each value has two rows of the table: with
     # more it is a name or an id, not a category.
     if len(counted) > len(present) * (1 - len(sample) / nodes / 2):
@@ -192,8 +188,8 @@ def _text(name: str, sample: pa.Array, nodes: int) -> Source:
         )
         return Source(())
     names = [f"{name} hashed [{at}]" for at in range(HASHED)]
-    return Source((*names, *mark), hashed=True, missing=missing)
+    return Source((*names, *mark))
 
 
-def _mark(name: str, missing: bool) -> list[str]:
+def _mark(name: str, missing: bool | np.bool_) -> list[str]:
     return [f"{name} is missing"] if missing else []

@@ -23,8 +23,9 @@ from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.errors import DoesNotFitError, SettingsError
 from xnq_dist.core.settings import ColumnSettings, InputSettings, Settings
 from xnq_dist.core.sizes import human, parse_bytes
-from xnq_dist.graph.edges import Pairs, PairsOf, arrow_pairs, columns_read
+from xnq_dist.graph.edges import Pairs, PairsOf, arrow_pairs
 from xnq_dist.graph.ids import NodeIds
+from xnq_dist.graph.profile.headers import names_read
 from xnq_dist.graph.tables import Table, is_text_file
 
 __all__ = ["edge_pairs"]
@@ -122,7 +123,7 @@ class CudfPairs:
         try:
             frame = self.frames.read_parquet(
                 share.files[0],
-                columns=columns_read(share, columns),
+                columns=names_read("edges", columns, share),
                 row_groups=[list(share.groups or ())],
                 use_pandas_metadata=False,
             )

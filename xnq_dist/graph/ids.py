@@ -40,6 +40,8 @@ class NodeIds:
     """
 
     def __init__(self, values: pa.Array) -> None:
+        if pt.is_large_string(values.type) and values.nbytes < 2**31:
+            values = values.cast(pa.string())
         self.values = values
         self._keys = _keys(values)
         # A power of two, of which at most half is used.
@@ -77,8 +79,6 @@ class NodeIds:
         order = pc.sort_indices(ids).to_numpy().astype(np.int64)
         values = pa.concat_arrays(ids.take(pa.array(order)).chunks or [pa.nulls(0)])
         equal = np.flatnonzero(pc.equal(values[1:], values[:-1]).to_numpy(False))
-        if pt.is_large_string(values.type) and values.nbytes < 2**31:
-            values = values.cast(pa.string())
         if len(equal):
             raise InputError(
                 f"node id {show(values, int(equal[0]))} occurs more than once in "
@@ -103,8 +103,8 @@ class NodeIds:
         if len(arrays) == 1:
             return cls(pa.array(arrays[0]))
         offsets, data = (pa.py_buffer(array) for array in arrays)
-        values = pa.LargeStringArray.from_buffers(len(arrays[0]) - 1, offsets, data)
-        return cls(values.cast(pa.string()) if values.nbytes < 2**31 else values)
+        count = len(arrays[0]) - 1
+        return cls(pa.LargeStringArray.from_buffers(count, offsets, data))
 
     @property
     def type(self) -> str:
@@ -159,9 +159,7 @@ class NodeIds:
 
     def _find(self, ids: pa.Array) -> Ints:
         """Index of the id with the same key, -1 without one."""
-        out = np.empty(len(ids), np.int64)
-        find_integers(_keys(ids), self._keys, self._slots, out)
-        return out
+        return find_integers(_keys(ids), self._keys, self._slots)
 
 
 def _keys(ids: pa.Array) -> Ints:
@@ -175,13 +173,10 @@ def text_of(values: pa.Array) -> tuple[Ints, Bytes]:
     _, offsets, data = values.buffers()
     if not len(values):
         return np.zeros(1, np.int64), np.zeros(0, np.uint8)
-    counted = np.frombuffer(offsets, np.int64, len(values) + 1, values.offset * 8)
-    start, stop = int(counted[0]), int(counted[-1])
-    # Arrays of empty strings have no data buffer. Arrow's buffer is read-only.
-    raw = np.frombuffer(data, np.uint8, stop - start, start) if stop > start else None
-    text = np.zeros(0, np.uint8) if raw is None else raw
-    text.flags.writeable = False
-    return counted - start, text
+    bounds = np.frombuffer(offsets, np.int64, len(values) + 1, values.offset * 8)
+    # As an array, because text of empty strings may have no buffer.
+    text = pa.Array.from_buffers(pa.uint8(), int(bounds[-1]), [None, data]).to_numpy()
+    return bounds - bounds[0], text[bounds[0] :]
 
 
 @njit(cache=True, nogil=True)
@@ -212,10 +207,12 @@ def fill_integers(numbers: Ints, slots: Ints32) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def find_integers(keys: Ints, numbers: Ints, slots: Ints32, out: Ints) -> None:
+def find_integers(keys: Ints, numbers: Ints, slots: Ints32) -> Ints:
     """Index of each key among `numbers`, -1 when absent."""
+    found = np.empty(keys.shape[0], np.int64)
     for i in range(keys.shape[0]):
-        out[i] = slots[slot_of(keys[i], numbers, slots)]
+        found[i] = slots[slot_of(keys[i], numbers, slots)]
+    return found
 
 
 @njit(cache=True, nogil=True)

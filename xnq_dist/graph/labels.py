@@ -23,7 +23,7 @@ from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Missing, Settings
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.keys import ids_of, plain_keys
-from xnq_dist.graph.profile.headers import columns_of
+from xnq_dist.graph.profile.headers import columns_of, names_read
 from xnq_dist.graph.tables import Batch, Table
 from xnq_dist.graph.values import (
     NULL_WORDS,
@@ -130,7 +130,7 @@ def read_labels(
 
 def _read(table: Table, settings: Settings, progress: Progress) -> NodeRows:
     """Ids, labels and roles in the order of the table."""
-    table.require(columns_of("labels", settings.columns))
+    table.require(columns_of("nodes", settings.columns))
     rows = NodeRows(settings, table)
     done = 0
     for batch in table.batches(rows.names):
@@ -145,8 +145,7 @@ class NodeRows:
     def __init__(self, settings: Settings, table: Table) -> None:
         self._columns = settings.columns
         self._missing = settings.labels.missing
-        named = columns_of("labels", settings.columns, table)
-        self.names = list(dict.fromkeys(name for _, name in named))
+        self.names = names_read("nodes", settings.columns, table)
         """The columns that are read."""
         self.seen: dict[Any, int] = {}
         """Provisional codes of the classes, in order of first occurrence."""
@@ -203,7 +202,13 @@ class NodeRows:
     def finish(self, table: Table, index: Ints, n_nodes: int) -> Labels:
         """The labels by canonical index; rows whose index is -1 are left out."""
         known = index >= 0
-        codes, values = np.concatenate(self.codes)[known], list(self.seen)
+
+        def placed(parts: list[NDArray[Any]], fill: int) -> NDArray[Any]:
+            found = np.full(n_nodes, fill, parts[0].dtype)
+            found[index[known]] = np.concatenate(parts)[known]
+            return found
+
+        codes, values = placed(self.codes, -1), list(self.seen)
         classes = sorted(values[at] for at in np.unique(codes[codes >= 0]).tolist())
         if len(classes) < 2:
             raise InputError(
@@ -213,17 +218,11 @@ class NodeRows:
             )
         rank = np.full(len(values) + 1, -1, np.int32)
         rank[[self.seen[value] for value in classes]] = np.arange(len(classes))
-        labels = np.full(n_nodes, -1, np.int32)
-        labels[index[known]] = rank[codes]
-        roles = np.full(n_nodes, -1, np.int8)
-        roles[index[known]] = np.concatenate(self._roles)[known]
-        roles[labels < 0] = -1
+        roles = placed(self._roles, -1)
+        roles[codes < 0] = -1
         dropped = len(index) - int(np.count_nonzero(known))
-        weights = None
-        if self._columns.label_weight is not None:
-            weights = np.zeros(n_nodes)
-            weights[index[known]] = np.concatenate(self._weights)[known]
-        return Labels(labels, roles, classes, dropped, weights)
+        weights = placed(self._weights, 0) if self._weights else None
+        return Labels(rank[codes], roles, classes, dropped, weights)
 
 
 def valid_text(array: pa.Array, batch: Batch, column: str) -> pa.Array:

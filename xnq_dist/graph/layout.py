@@ -92,24 +92,23 @@ def load_nodes(
     return manifest.where.read_table(record, "graph_nodes", columns)
 
 
+def _all_nodes(manifest: Manifest, column: str) -> list[pa.Table]:
+    """The node tables of all partitions with one column."""
+    numbers = range(int(manifest.facts["partitions"]))
+    return [load_nodes(manifest, number, [column]) for number in numbers]
+
+
 def node_index(manifest: Manifest) -> list[Ints]:
     """Canonical index of each owned row, for every partition; together 0..N-1."""
-    return [
-        load_nodes(manifest, number, ["index"])["index"].to_numpy()
-        for number in range(int(manifest.facts["partitions"]))
-    ]
+    return [table["index"].to_numpy() for table in _all_nodes(manifest, "index")]
 
 
 def load_ids(manifest: Manifest) -> NodeIds:
     """The node ids in canonical order, with look-up."""
     from xnq_dist.graph.ids import NodeIds
 
-    ids = [
-        load_nodes(manifest, number, ["node_id"])["node_id"]
-        for number in range(int(manifest.facts["partitions"]))
-    ]
-    chunks = [chunk for column in ids for chunk in column.chunks]
-    return NodeIds.from_column(pa.chunked_array(chunks, ids[0].type))[0]
+    table = pa.concat_tables(_all_nodes(manifest, "node_id"))
+    return NodeIds.from_column(table["node_id"])[0]
 
 
 def load_labels(manifest: Manifest) -> Labels:

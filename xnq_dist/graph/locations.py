@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import posixpath
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -61,33 +62,29 @@ def is_pattern(path: str) -> bool:
     return any(mark in path for mark in "*?[")
 
 
-def glob(filesystem: Any, pattern: str) -> tuple[str, ...]:
-    """The files that match a pattern, sorted."""
+def glob(filesystem: Any, pattern: str) -> tuple[tuple[str, ...], str]:
+    """The files that match a pattern, sorted, and the folder before its wildcards."""
     fixed = pattern
     while is_pattern(fixed):
         fixed = posixpath.dirname(fixed)
     depth = pattern.count("/")
-    return tuple(
-        sorted(
-            file
-            for file in visible(filesystem, fixed)
-            if file.count("/") == depth and fnmatch.fnmatchcase(file, pattern)
-        )
+    found = tuple(
+        file
+        for file in visible(filesystem, fixed)
+        if file.count("/") == depth and fnmatch.fnmatchcase(file, pattern)
     )
+    return found, fixed
 
 
 def visible(filesystem: Any, folder: str) -> list[str]:
-    """All files in a folder, except names that begin with ``_`` or ``.``."""
+    """All files in a folder, sorted, except names that begin with ``_`` or ``.``."""
     selector = pafs.FileSelector(folder, recursive=True, allow_not_found=True)
-    return [
+    return sorted(
         info.path
         for info in filesystem.get_file_info(selector)
         if info.type == pafs.FileType.File
-        and not any(
-            part.startswith(("_", "."))
-            for part in info.path[len(folder) :].strip("/").split("/")
-        )
-    ]
+        and not re.search(r"(^|/)[_.]", info.path[len(folder) :])
+    )
 
 
 def columns_of_folders(folder: str, files: Sequence[str]) -> dict[str, pa.Array]:

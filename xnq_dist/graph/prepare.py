@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -26,7 +26,6 @@ from xnq_dist.graph.contents import Digests
 from xnq_dist.graph.csr import FileCsr
 from xnq_dist.graph.distances import effective_diameter
 from xnq_dist.graph.edge_tasks import read_edges, visible
-from xnq_dist.graph.edges import EdgeCounts
 from xnq_dist.graph.feature_types import chosen_columns
 from xnq_dist.graph.features import (
     FeatureBlocks,
@@ -105,28 +104,27 @@ def prepare(
     edges = sources.table("edges", settings.input)
     planned = settings.model_copy(update={"partitions": partitions})
     inputs = STAGES[STAGE].made_from({}, contents, planned)
-    current = run.stage(STAGE).manifest()
-    if current is not None and current.fingerprint == fingerprint(inputs):
+    made, labels, scores = run.stage(STAGE).manifest(), None, None
+    if made is not None and made.fingerprint == fingerprint(inputs):
         log.info("stage %s: complete, nothing to do", STAGE)
-        label(run, current, nodes, contents, settings, progress)
-        write_scores(run, current, nodes, contents, settings, progress)
-        return current
-    began, memory = time.monotonic(), settings.input.memory_bytes
-    with scratch_folder(settings.scratch) as folder, ExitStack() as held:
-        # Values that cannot be used are refused before the edges are sorted.
-        rows = _read_rows(nodes, settings, progress)
-        run.reuse(STAGE, inputs)
-        given = held.enter_context(workers())
-        tasks = _seeing(edges, given) or in_process(folder, memory)
-        graph = _read_graph(edges, rows.ids, settings, tasks, progress)
-        book, partitioner = _divide(graph, partitions, settings, progress)
-        features = FeatureBlocks(rows.features, rows.index, book, memory, folder)
-        attempt = run.stage(STAGE).begin()
-        files, facts = _write(attempt, rows, graph, book, features, tasks, progress)
-        facts |= {"partitioner": partitioner, "directed": settings.input.directed}
-        made = attempt.commit(files, inputs, facts, began)
-    label(run, made, nodes, contents, settings, progress, rows.labels)
-    write_scores(run, made, nodes, contents, settings, progress, rows.scores)
+    else:
+        began, memory = time.monotonic(), settings.input.memory_bytes
+        with scratch_folder(settings.scratch) as folder, ExitStack() as held:
+            # Values that cannot be used are refused before the edges are sorted.
+            rows = _read_rows(nodes, settings, progress)
+            labels, scores = rows.labels, rows.scores
+            run.reuse(STAGE, inputs)
+            given = held.enter_context(workers())
+            tasks = _seeing(edges, given) or in_process(folder, memory)
+            graph = _read_graph(edges, rows.ids, planned, tasks, progress)
+            features = FeatureBlocks(
+                rows.features, rows.index, graph.book, memory, folder
+            )
+            attempt = run.stage(STAGE).begin()
+            files, facts = _write(attempt, rows, graph, features, tasks, progress)
+            made = attempt.commit(files, inputs, facts, began)
+    label(run, made, nodes, contents, settings, progress, labels)
+    write_scores(run, made, nodes, contents, settings, progress, scores)
     return made
 
 
@@ -172,15 +170,18 @@ class _Graph:
     """The edges of the graph, and what is known of them."""
 
     csr: FileCsr
-    counts: EdgeCounts
-    measured: dict[str, Any]
-    """Facts: symmetric, rho, the diameter if the settings ask for it."""
+    book: PartitionBook
+    facts: dict[str, Any]
+    """Those of the stage that the edges, the settings and the partitioner give."""
 
 
 def _read_graph(
     edges: Table, ids: NodeIds, settings: Settings, tasks: Tasks, progress: Progress
 ) -> _Graph:
-    """Sort the edges and measure the adjacency."""
+    """Sort the edges, measure the adjacency, and assign nodes to partitions.
+
+    `settings` have the number of partitions.
+    """
     csr, counts = read_edges(edges, ids, settings, tasks, progress)
     # The threads that sorted leave free memory: return it to the system.
     pa.default_memory_pool().release_unused()
@@ -191,36 +192,37 @@ def _read_graph(
     progress("spectral radius", 0, 1)
     rho = adjacency_radius(csr, symmetric)
     progress("spectral radius", 1, 1)
-    measured = {"symmetric": symmetric, "rho": rho}
+    facts = {
+        "weighted": csr.weighted,
+        "directed": settings.input.directed,
+        "symmetric": symmetric,
+        "rho": rho,
+        "counts": dict(counts),
+    }
     if settings.reservoir.supersteps == "auto":
-        measured["effective_diameter"] = effective_diameter(csr)
-    return _Graph(csr, counts, measured)
-
-
-def _divide(
-    graph: _Graph, partitions: int, settings: Settings, progress: Progress
-) -> tuple[PartitionBook, str]:
-    """Assign nodes to partitions; also the name of the partitioner."""
-    how = settings.partitioner, settings.input.memory_bytes
+        facts["effective_diameter"] = effective_diameter(csr)
+    partitions, memory = int(settings.partitions), settings.input.memory_bytes
     progress("partition", 0, 1)
-    part, partitioner = divide(graph.csr, partitions, *how, graph.measured["symmetric"])
+    part, facts["partitioner"] = divide(
+        csr, partitions, settings.partitioner, memory, symmetric
+    )
     progress("partition", 1, 1)
-    return PartitionBook.of(part, partitions), partitioner
+    return _Graph(csr, PartitionBook.of(part, partitions), facts)
 
 
 def _write(
     attempt: Attempt,
     rows: _Rows,
     graph: _Graph,
-    book: PartitionBook,
     features: FeatureBlocks,
     tasks: Tasks,
     progress: Progress,
 ) -> tuple[list[FileRecord], dict[str, Any]]:
     """Write nodes and edges of all partitions, and how features were scaled.
 
-    Returns the files, and the facts of the stage that are known here.
+    Returns the files, and the facts of the stage.
     """
+    book = graph.book
     edges = write_partitions(graph.csr, book, tasks, attempt, progress)
     files = [each.record for each in edges]
     write = partial(_write_nodes, attempt, rows.ids, book, features)
@@ -240,12 +242,10 @@ def _write(
         "n_nodes": total[0],
         "n_edges": total[1],
         "n_features": rows.features.n_features,
-        "weighted": graph.csr.weighted,
-        **graph.measured,
+        **graph.facts,
         "partitions": len(edges),
         "offsets": book.offsets.tolist(),
         **sizes,
-        "counts": asdict(graph.counts),
     }
 
 
@@ -269,12 +269,11 @@ def _write_nodes(
     blocks: FeatureBlocks,
     number: int,
 ) -> FileRecord:
-    kind = pa.int64() if ids.type == "int64" else pa.string()
     with attempt.table_writer(file_stem("nodes", number), "graph_nodes") as writer:
         for first, last, matrix in blocks.read(number):
             index = pa.array(book.order[first:last].astype(np.int64))
             table = {
-                "node_id": ids.values.take(index).cast(kind),
+                "node_id": ids.values.take(index).cast(ids.type),
                 "index": index,
                 "features": column_of(matrix),
             }

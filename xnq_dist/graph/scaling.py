@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Bools, Floats, Floats32
+from xnq_dist.core.arrays import Floats, Floats32
 
 __all__ = ["Scaling", "learn_scaling"]
 
@@ -114,7 +114,12 @@ def learn_scaling(sample: Floats, keeps: bool) -> Scaling:
     low, high = sample.min(axis=0), sample.max(axis=0)
     lows, highs = (sample == low).sum(axis=0), (sample == high).sum(axis=0)
     constant, more = low == high, lows + highs < len(sample)
-    kept = _ordinary(sample, more) if keeps else np.zeros(len(low), np.bool_)
+    kept = np.zeros(len(low), np.bool_)
+    if keeps:
+        small = np.maximum(-low, high) <= KEPT_SIZE
+        small &= np.sqrt(np.mean(sample**2, axis=0)) <= KEPT_RMS
+        varied = more | ((low == 0) & (high == 1))
+        kept = small & (constant | (varied & (high - low >= KEPT_RANGE)))
     robust = more & ~kept
     # The rarer value becomes 1; of equal ones that which the first node lacks.
     up = (highs < lows) | ((highs == lows) & (sample[0] == low))
@@ -138,17 +143,6 @@ def learn_scaling(sample: Floats, keeps: bool) -> Scaling:
     kinds = np.select([kept, constant, more], [KEPT, CONSTANT, ROBUST], TWO_VALUES)
     limit = np.select([kept, robust], [KEPT_SIZE, np.inf], 1.0)
     return Scaling(kinds, center, spread, gain, limit)
-
-
-def _ordinary(sample: Floats, more: Bools) -> Bools:
-    """Columns of a list that are kept; `more`: those with more than two values."""
-    low, high = sample.min(axis=0), sample.max(axis=0)
-    small = np.maximum(-low, high) <= KEPT_SIZE
-    small &= np.sqrt(np.mean(sample**2, axis=0)) <= KEPT_RMS
-    wide = (high - low >= KEPT_RANGE) | (high == low)
-    flags = (low == 0) & (high == 1)
-    ordinary: Bools = small & wide & (flags | (high == low) | more)
-    return ordinary
 
 
 def _location(values: Floats) -> tuple[float, float]:

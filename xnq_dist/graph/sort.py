@@ -11,16 +11,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Floats, Ints, offsets_of
+from xnq_dist.core.arrays import Floats, Ints, Ints32, offsets_of
 from xnq_dist.core.errors import DoesNotFitError, XnqError
 from xnq_dist.graph import scratch
 from xnq_dist.graph.ahead import ahead
 
-__all__ = ["KEY", "PairChunk", "PairSorter", "SortedRun"]
+__all__ = ["KEY", "PairSorter", "SortedRun", "SparseRows"]
 
 _BYTES_A_PAIR = {False: 64, True: 128}
 """Buffer, sort, selection and unpacking together, without and with weights."""
@@ -31,19 +32,36 @@ Conflict = Callable[[int, int], XnqError]
 
 
 @dataclass(frozen=True)
-class PairChunk:
-    """All pairs of a range of majors, sorted by (major, minor), each pair once.
+class SparseRows:
+    """Consecutive rows of a sparse matrix, such as the adjacency.
 
-    Chunks follow one another without gaps, from 0 to the number of majors.
+    Those of a sorter are its majors: they follow one another without gaps, from 0 to
+    the number of majors, and have their pairs in order, each once.
     """
 
     first: int
-    last: int
-    """Majors first to last - 1."""
+    """The first row, such as a canonical index."""
     indptr: Ints
-    """Offsets of each major's pairs, shape (last - first + 1,), from 0."""
-    minor: Ints
-    weight: Floats
+    """Shape (rows + 1,), from 0."""
+    indices: NDArray[Any]
+    """Columns: int32 in an adjacency, int64 from a sorter."""
+    weights: NDArray[Any]
+    """Empty for an adjacency without."""
+
+    @property
+    def last(self) -> int:
+        """The row after the last one."""
+        return self.first + len(self.indptr) - 1
+
+    @property
+    def edges(self) -> tuple[int, Ints, Ints32]:
+        """First row, row pointers and columns: the arguments of kernels."""
+        return self.first, self.indptr, self.indices
+
+    @property
+    def targets(self) -> Ints:
+        """The row of each edge."""
+        return np.repeat(np.arange(self.first, self.last), np.diff(self.indptr))
 
 
 @dataclass(frozen=True)
@@ -104,7 +122,7 @@ class PairSorter:
         self.reversed_added = 0
         """Number of pairs that were added as reverses only."""
         self._majors = n_major
-        self._memory = memory
+        self._fits = memory // _BYTES_A_PAIR[weighted]
         self._weighted = weighted
         self._folder = folder
         self._keys: list[Ints] = []
@@ -124,7 +142,7 @@ class PairSorter:
         if self._weighted:
             self._weights.append(np.asarray(weight, np.float64))
         self._filled += len(major)
-        if self._filled >= self._memory // _BYTES_A_PAIR[self._weighted]:
+        if self._filled >= self._fits:
             self._spill()
 
     def _spill(self) -> None:
@@ -153,9 +171,8 @@ class PairSorter:
         `size`: maximum number of pairs of a range with several majors.
         """
         # A range is in memory twice, as it was read and sorted.
-        fits = self._memory // (2 * _BYTES_A_PAIR[self._weighted])
-        size, count = min(size or fits, fits), max(len(runs), 1)
-        step = max(size // (2 * count), 1)
+        fits, count = self._fits // 2, max(len(runs), 1)
+        step = max(min(size or fits, fits) // (2 * count), 1)
         # No run has more than `step` keys between two of its samples. Between each two
         # bounds are as many samples as runs.
         samples = [
@@ -166,7 +183,7 @@ class PairSorter:
         inner = np.unique(bounds >> self._bits + 1)
         return list(pairwise([0, *inner[inner > 0].tolist(), self._majors]))
 
-    def chunks(self) -> Iterator[PairChunk]:
+    def chunks(self) -> Iterator[SparseRows]:
         """Yield the pairs in order, with complete majors; can be called once.
 
         The weights of duplicate pairs are added up.
@@ -182,7 +199,7 @@ class PairSorter:
         first: int,
         last: int,
         conflict: Conflict | None = None,
-    ) -> PairChunk:
+    ) -> SparseRows:
         """The pairs of the majors first to last - 1, also from runs of other sorters.
 
         Of duplicate pairs one is kept; `conflict` makes the error when they have
@@ -199,7 +216,7 @@ class PairSorter:
         pairs, values = self._settled(*_ordered(keys, weights), conflict)
         degrees = np.bincount((pairs >> self._bits) - first, minlength=last - first)
         minor = pairs & ((1 << self._bits) - 1)
-        return PairChunk(first, last, offsets_of(degrees), minor, values)
+        return SparseRows(first, offsets_of(degrees), minor, values)
 
     def _settled(
         self,

@@ -407,43 +407,43 @@ def open_table(
     InputError
         When the path does not exist, no file matches or the URI cannot be opened.
     """
-    text, shown = str(path), redacted(str(path))
-    settings = settings or InputSettings()
+    text = str(path)
     filesystem, root = filesystem_of(text, what)
-
-    def table(files: tuple[str, ...], folder: str) -> Table:
-        named = columns_of_folders(folder, files)
-        return Table(what, shown, files, filesystem, settings, in_paths=named)
-
     try:
-        info = filesystem.get_file_info(root)
-        there = info.type != pafs.FileType.NotFound
-        if not there and is_pattern(root):
-            files = glob(filesystem, root)
-            if not files:
-                raise InputError(f"{what}: no file matches {text}: check the pattern")
-            return table(files, root.partition("*")[0].rpartition("/")[0])
-        if not there:
-            raise InputError(f"{what} {text} does not exist: check the path")
-        if info.type == pafs.FileType.File:
-            return Table(what, shown, (root,), filesystem, settings)
-        if info.type != pafs.FileType.Directory:
-            raise InputError(
-                f"{what} {text} is a pipe or a device, and a table is read several "
-                "times: write it to a file first"
-            )
-        _no_versions(filesystem, root, f"{what} {text}")
-        found = visible(filesystem, root)
+        files, folder = _files(filesystem, root, f"{what} {text}")
     except OSError as error:
         raise InputError(
             f"{what} {text} cannot be read ({error}): check the path and permissions"
         ) from error
+    settings, named = settings or InputSettings(), columns_of_folders(folder, files)
+    return Table(what, redacted(text), files, filesystem, settings, in_paths=named)
+
+
+def _files(filesystem: Any, root: str, shown: str) -> tuple[tuple[str, ...], str]:
+    """The files of a table, and the folder below which folders may be columns."""
+    kind = filesystem.get_file_info(root).type
+    if kind == pafs.FileType.File:
+        return (root,), root
+    if kind == pafs.FileType.NotFound and is_pattern(root):
+        files, folder = glob(filesystem, root)
+        if not files:
+            raise InputError(f"no file matches {shown}: check the pattern")
+        return files, folder
+    if kind == pafs.FileType.NotFound:
+        raise InputError(f"{shown} does not exist: check the path")
+    if kind != pafs.FileType.Directory:
+        raise InputError(
+            f"{shown} is a pipe or a device, and a table is read several times: write "
+            "it to a file first"
+        )
+    _no_versions(filesystem, root, shown)
+    found = visible(filesystem, root)
     for endings in (PARQUET_ENDINGS, *((ending,) for ending in TEXT_ENDINGS)):
-        files = tuple(sorted(file for file in found if has_ending(file, endings)))
+        files = tuple(file for file in found if has_ending(file, endings))
         if files:
-            return table(files, root)
+            return files, root
     raise InputError(
-        f"{what}: folder {text} holds no file that ends in {ENDINGS}: check the path"
+        f"{shown} is a folder that holds no file that ends in {ENDINGS}: check the path"
     )
 
 

@@ -81,13 +81,8 @@ def node_groups(graph: Manifest, settings: Settings) -> Groups:
         with scratch_folder(settings.scratch) as folder:
             more = settings.input.memory_bytes, RESOLUTION, settings.seed
             links = [streamed.detect(graph, folder, *more, quick=True)]
-    by_links = tuple(found.astype(np.int32) for found in links)
-    return Groups(by_links, degree_groups(_degrees(graph)))
-
-
-def _degrees(graph: Manifest) -> Ints32:
-    """The number of in-neighbours of every node, one partition at a time."""
-    degree = np.empty(int(graph.facts["n_nodes"]), np.int32)
+    degree = np.empty(n_nodes, np.int32)
     for number, rows in enumerate(layout.node_index(graph)):
         degree[rows] = np.diff(layout.load_partition(graph, number).indptr)
-    return degree
+    by_links = tuple(found.astype(np.int32) for found in links)
+    return Groups(by_links, degree_groups(degree))

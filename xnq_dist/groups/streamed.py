@@ -178,7 +178,7 @@ def _undirected(graph: Manifest, folder: Path, memory: int) -> Level:
     # A loop counts twice, and every other edge in both directions.
     strength = loops * (4 if both else 2)
     for part in csr.chunks():
-        count = len(part.indptr) - 1
-        ends, weight = part.targets - part.first, part.weights if both else None
-        strength[part.first : part.first + count] += np.bincount(ends, weight, count)
+        weights = part.weights if both else None
+        found = np.bincount(part.targets - part.first, weights, part.last - part.first)
+        strength[part.first : part.last] += found
     return Level(csr, strength)

@@ -26,7 +26,7 @@ from xnq_dist.graph.keys import ids_of
 from xnq_dist.graph.labels import valid_text
 from xnq_dist.graph.profile.headers import columns_of
 from xnq_dist.graph.scratch import scratch_folder
-from xnq_dist.graph.sort import PairChunk, PairSorter
+from xnq_dist.graph.sort import PairSorter, SparseRows
 from xnq_dist.graph.tables import Batch, Sources, Table, open_table
 from xnq_dist.graph.values import one_form
 from xnq_dist.quantify.interface import Communities
@@ -189,12 +189,12 @@ def _distinct(batches: Iterator[Batch], column: str) -> NodeIds | None:
 
 
 def community_batches(
-    chunks: Iterator[PairChunk],
+    chunks: Iterator[SparseRows],
     memberships: int = 1 << 22,
     communities: int = 1 << 17,
 ) -> Iterator[tuple[int, Communities]]:
     """Divide the communities of sorted chunks: see `Communities.parts`."""
     for chunk in chunks:
-        sets = Communities(chunk.indptr, chunk.minor)
+        sets = Communities(chunk.indptr, chunk.indices)
         for first, part in sets.parts(memberships, communities):
             yield chunk.first + first, part

@@ -115,5 +115,5 @@ class Finished:
                 inside = (places >= chunk.first) & (places < chunk.last)
                 for place in places[inside].tolist():
                     ends = chunk.indptr[place - chunk.first :]
-                    found[place] = chunk.minor[ends[0] : ends[1]].astype(np.int64)
+                    found[place] = chunk.indices[ends[0] : ends[1]].astype(np.int64)
         return [found[place] for place in places.tolist()]

@@ -7,13 +7,12 @@ from xnq_dist.core.inputs import choose_source
 from xnq_dist.core.settings import ColumnSettings, Settings
 from xnq_dist.graph.tables import Sources, Table
 
-__all__ = ["PLACE", "check_headers", "columns_of", "feature_columns"]
+__all__ = ["PLACE", "check_headers", "columns_of", "feature_columns", "names_read"]
 
 COLUMNS = {
     "nodes": (("node_id", "label"), ("role", "label_weight")),
     "edges": (("src", "dst"), ("weight",)),
     "memberships": (("member", "community"), ()),
-    "labels": (("node_id", "label"), ("role", "label_weight")),
 }
 """Settings of the columns that each table must have, and of those that it may have.
 
@@ -59,7 +58,8 @@ def columns_of(
 ) -> list[tuple[str, str]]:
     """Setting and name of the columns that a table must have, features aside.
 
-    `what` is a key of `TITLES`. With a `table`, also those that it may have and has.
+    `what` is a key of `COLUMNS`; a table of labels has the columns of ``nodes``. With a
+    `table`, also those that it may have and has.
     """
     keys, optional = map(list, COLUMNS[what])
     fields = ColumnSettings.model_fields
@@ -69,6 +69,11 @@ def columns_of(
         if name is not None and (there or name != fields[key].default):
             keys.append(key)
     return [(f"columns.{key}", str(getattr(named, key))) for key in keys]
+
+
+def names_read(what: str, named: ColumnSettings, table: Table) -> list[str]:
+    """Names of the columns of `columns_of` that a table has, each once."""
+    return list(dict.fromkeys(name for _, name in columns_of(what, named, table)))
 
 
 def feature_columns(named: ColumnSettings) -> list[tuple[str, str]]:

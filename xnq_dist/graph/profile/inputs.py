@@ -26,7 +26,7 @@ from xnq_dist.graph.contents import (
 )
 from xnq_dist.graph.feature_types import chosen_columns
 from xnq_dist.graph.keys import ids_of
-from xnq_dist.graph.profile.headers import columns_of, feature_columns
+from xnq_dist.graph.profile.headers import PLACE, columns_of, feature_columns
 from xnq_dist.graph.tables import Sources, Table, open_table
 from xnq_dist.graph.values import of_one_type
 
@@ -95,13 +95,13 @@ def answer_digests(
     if source == "leiden":
         return {}
     columns = settings.columns
-    name = "memberships" if source == "given" else "nodes"
-    table = sources.table(name, settings.input)
     if source == "given":
-        aspect: Any = columns_of("memberships", columns, table)
+        table = sources.table("memberships", settings.input)
+        aspect = columns_of("memberships", columns, table)
     else:
+        table = sources.table("nodes", settings.input)
         place = source.removeprefix("column:")
-        aspect = node_aspects(table, columns, place=place)["communities"]
+        aspect = [("columns.node_id", columns.node_id), (PLACE, place)]
     about = source, aspect
     return read_table(folder, table, lambda: ({"memberships": aspect}, None), about)[0]
 
@@ -227,16 +227,14 @@ class TableReader:
             from xnq_dist.graph.features import FeatureColumns
             from xnq_dist.graph.profile.matching import NodeObserver
 
-            chosen, place = chosen_columns(table, settings), ""
-            if settings.communities.startswith("column:"):
-                place = settings.communities.removeprefix("column:")
+            chosen = chosen_columns(table, settings)
+            place = settings.communities.partition("column:")[2]
             aspects = node_aspects(table, chosen, place)
             named = [name for _, name in feature_columns(chosen)]
             # Types that cannot be features are refused before values are read.
             settled = table.settle(named)
             FeatureColumns(settled, chosen.features)
-            if chosen.scores:
-                FeatureColumns(settled, chosen.scores, scores=True)
+            FeatureColumns(settled, chosen.scores, scores=True)
             made.append(NodeObserver(settings, table, named))
             return aspects, made[0]
 
@@ -256,7 +254,7 @@ class TableReader:
         def make() -> Made:
             from xnq_dist.graph.profile.matching import NodeObserver
 
-            columns = columns_of("labels", settings.columns, table)
+            columns = columns_of("nodes", settings.columns, table)
             return {"labels": columns}, NodeObserver(settings, table)
 
         return self._read("labels", table, make)
