@@ -34,11 +34,6 @@ class Samples:
     prevalence: Floats
     """True prevalences, shape (S, C)."""
 
-    @property
-    def sizes(self) -> Ints:
-        """Number of members of each sample, shape (S,)."""
-        return self.sets.sizes
-
 
 def kraemer(count: int, n_classes: int, random: np.random.Generator) -> Floats:
     """Draw points uniformly from the simplex: gaps between sorted uniform numbers.
@@ -60,8 +55,8 @@ def draw_samples(
     role: str,
     fold: int,
     seed: int,
-    size: int = SAMPLE_SIZE,
-    repeats: int = REPEATS,
+    size: int,
+    repeats: int,
 ) -> Samples:
     """Draw the samples of one fold, the same for every method and quantifier.
 

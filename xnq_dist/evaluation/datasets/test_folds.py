@@ -57,8 +57,7 @@ def make_folds(labels: Ints32) -> NDArray[np.int8]:
             "label more nodes of this class, or remove its labels"
         )
     total = len(known)
-    validation = total * (FOLDS - 1) // (4 * FOLDS)
-    calibration = total * (FOLDS - 1) // (8 * FOLDS)
+    validation, calibration = total // 5, total // 10
     if calibration < len(codes):
         raise InputError(
             f"{total} labelled nodes are too few for folds of {len(codes)} classes: "
