@@ -57,8 +57,6 @@ def settings_rows() -> list[tuple[str, str, str, str]]:
         schema: dict[str, Any] = {"description": meaning_of(field)}
         if callable(field.json_schema_extra):
             field.json_schema_extra(schema)
-        else:
-            schema |= field.json_schema_extra or {}
         known = ", ".join(schema.get("enum", ())) or values_of(field.annotation)
         rows.append((name, known, typed(field.default), schema["description"]))
     titles = list(GROUPS)
