@@ -86,7 +86,7 @@ def plus_configuration(settings: Settings, draws: int) -> list[Configuration]:
     return [
         {
             "dim": settings.reservoir.dim,
-            "recurrent_scale": list(scales) if isinstance(scales, tuple) else scales,
+            "recurrent_scale": scales,
             "input_scale": inputs,
             "seed": settings.seed,
         }
