@@ -45,8 +45,7 @@ def kraemer(count: int, n_classes: int, random: np.random.Generator) -> Floats:
     N. A. Smith, R. W. Tromble, "Sampling uniformly from the unit simplex", 2004.
     """
     cuts = np.sort(random.random((count, n_classes - 1)), axis=1)
-    edges = np.concatenate([np.zeros((count, 1)), cuts, np.ones((count, 1))], axis=1)
-    return np.diff(edges, axis=1)
+    return np.diff(cuts, axis=1, prepend=0, append=1)
 
 
 def draw_samples(
