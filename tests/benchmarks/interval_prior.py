@@ -60,7 +60,9 @@ def intervals(
     """Every draw; posteriors that the folder lacks are made."""
     settings = load_settings(overrides=["method=xnq+", *overrides])
     where = str(out / folder.name)
-    work = EvaluationWork(where, TaskSource(folder.name), settings)
+    given = folder / "memberships.parquet"
+    source = TaskSource(folder.name, memberships=str(given))
+    work = EvaluationWork(where, source, settings)
     task = work.task()
     adjacency = layout.read_adjacency(work.graph())
     adjacency.sort_indices()
@@ -68,11 +70,9 @@ def intervals(
     by_links = tuple(groups.astype(np.int32) for groups in own)
     groups = Groups(by_links, degree_groups(np.diff(adjacency.indptr))).stacked
     pool = LabelPool(task.labels, len(task.classes), own[0], adjacency)
-    given = folder / "memberships.parquet"
     kinds = (*KINDS, "given") if given.exists() else KINDS
-    plan = CasePlan(kinds, SHARES, memberships=str(given))
-    sets = [each.only(pool.known) for _, each in sets_of_kinds(work, plan, adjacency)]
-    for draw in range(plan.draws):
+    sets = [each.only(pool.known) for _, each in sets_of_kinds(work, kinds, adjacency)]
+    for draw in range(CasePlan.draws):
         for share in SHARES:
             shown = draw_labels("random", pool, share, settings.seed + draw)
             case = kept_case(client, work, shown, own[0], settings.seed + draw)

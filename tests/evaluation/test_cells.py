@@ -1,4 +1,4 @@
-"""Tests over draws, confidence bounds of coverage, and their tables."""
+"""Cells that tables name, confidence bounds of coverage, and their tables."""
 
 from __future__ import annotations
 
@@ -6,18 +6,13 @@ import itertools
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from tests.evaluation.fake_results import table
 from xnq_dist.evaluation.community_tables import (
-    LEVEL,
     community_tables,
     coverage,
-    holm,
     means,
-    ratio_cells,
 )
-from xnq_dist.evaluation.estimators import TRIVIAL
 
 GRAPHS = {"twitch-de": "twitch", "twitch-engb": "twitch", "cora-2": "cora"}
 
@@ -74,46 +69,26 @@ def test_means_weigh_sets_and_leave_nulls_out():
     assert [r["sets"] for r in means(results(some), ("draw",))] == [10, 30]
 
 
-def test_cells_above_the_bound_are_those_of_a_paired_t_test():
-    found = results(rows({"pcc": 1.0, "good": 1.0, "bad": 1.2, "near": 1.03}))
-    for name, above in (("good", 0), ("bad", 3), ("near", 0)):
-        cells = ratio_cells(found, name, "pcc")
-        assert len(cells) == 3
-        assert sum(cell.pvalue < LEVEL for cell in cells) == above
-    cells = ratio_cells(found, "near", "pcc")
-    rows_ = {
-        (r["dataset"], r["draw"], r["estimator"]): r["ae"] for r in found.to_pylist()
-    }
-    pvalues = []
-    for dataset, cell in zip(GRAPHS, cells, strict=True):
-        own, other = (
-            np.array([rows_[dataset, draw, name] for draw in range(12)])
-            for name in ("near", "pcc")
-        )
-        test = stats.ttest_rel(own, 1.05 * other, alternative="greater")
-        pvalues.append(test.pvalue)
-        assert cell.ratio == pytest.approx(own.mean() / other.mean())
-        assert cell.name == f"{dataset}, leiden 3, 6 %"
-    expected = holm(np.array(pvalues))
-    assert [cell.pvalue for cell in cells] == pytest.approx(expected.tolist())
+def above(found):
+    return check(found).get("communities-above")
 
 
-def test_tests_need_enough_draws_and_communities():
-    few = ratio_cells(results(rows({"pcc": 1.0, "bad": 2.0}, draws=9)), "bad", "pcc")
-    assert np.isnan([cell.pvalue for cell in few]).tolist() == [True] * 3
-    small = results(rows({"pcc": 1.0, "bad": 2.0}, sets=19))
-    assert ratio_cells(small, "bad", "pcc") == []
-    tiny = results(rows({"pcc": 1.0, "bad": 2.0}, sizes="5-20"))
-    assert ratio_cells(tiny, "bad", "pcc") == []
-    samples = results(rows({"pcc": 1.0, "bad": 2.0}, kinds=("app", "by-class")))
-    assert ratio_cells(samples, "bad", "pcc") == []
+def test_cells_in_which_auto_errs_more_than_the_best_other_are_named():
+    auto = {"twitch-de": 1.5, "twitch-engb": 0.7, "cora-2": 0.9}
+    ratios = {"pcc": 1.0, "lab": 0.8, "auto": auto, "floor": 0.1}
+    found = results(rows(ratios), rows(ratios | {"auto": 0.7}, design="half"))
+    (first, second), texts = zip(*above(found).rows.items(), strict=True)
+    assert first == ("twitch-de, random labels", "leiden 3, 6 %")
+    assert second == ("cora-2, random labels", "leiden 3, 6 %")
+    assert [other for other, *_ in texts] == ["lab", "lab"]
+    assert float(texts[0][-1]) == pytest.approx(1.5 / 0.8, abs=0.03)
 
 
-def test_holm_is_that_of_its_definition():
-    p = np.array([0.04, 0.001, 0.5, 0.02])
-    assert holm(p) == pytest.approx([0.08, 0.004, 0.5, 0.06])
-    with_few_draws = holm(np.array([0.04, np.nan, 0.01]))
-    np.testing.assert_allclose(with_few_draws, [0.04, np.nan, 0.02])
+def test_cells_need_enough_communities_that_are_large_and_real():
+    ratios = {"pcc": 1.0, "auto": 2.0}
+    assert above(results(rows(ratios, draws=1, sets=20)))
+    for few in {"sets": 19}, {"sizes": "5-20"}, {"kinds": ("app", "by-class")}:
+        assert above(results(rows(ratios, draws=1, **few))) is None
 
 
 def covered(shares, sets):
@@ -147,24 +122,14 @@ def check(found):
     return {one.name: one for one in community_tables(found)}
 
 
-def test_tables_say_what_is_above_and_what_covers():
-    ratios = {"auto": 1.2, "pcc": 1.0} | dict.fromkeys(TRIVIAL, 1.1)
-    found = results(
-        rows(ratios), rows({"auto": 1.0, "pcc": 1.0}, coverage=0.6, design="half")
-    )
+def test_tables_say_what_covers():
+    ratios = {"auto": 1.0, "pcc": 1.0}
+    found = results(rows(ratios), rows(ratios, coverage=0.6, design="half"))
     made = check(found)
-    ratios = made["communities-pcc-above"].rows
-    assert {group for group, _ in ratios} == {"random labels", "half labels"}
-    cells, mean, above, significant, _ = ratios["random labels", "auto"]
-    assert (cells, above, significant) == ("3", "3", "3")
-    assert float(mean) == pytest.approx(1.2, abs=0.03)
-    assert ratios["half labels", "auto"][2:4] == ["0", "0"]
-    prior = made["communities-prior-above"].rows
-    assert prior["random labels", "auto"][3] == "3"
     name = "50-100, labels inside"
     intervals = made["communities-coverage"].rows
-    assert intervals["random labels", name][0].startswith(".950 [.")
-    assert intervals["half labels", name][0].startswith(".600 [.")
+    assert intervals["random labels", name][1].startswith(".950 [.")
+    assert intervals["half labels", name][1].startswith(".600 [.")
     by_family = made["communities-families-coverage"].rows
     assert [group for group, _ in by_family] == ["twitch", "cora"]
 

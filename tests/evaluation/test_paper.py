@@ -130,17 +130,8 @@ def test_other_quantifiers_of_xnq_have_rows_after_the_methods() -> None:
     ]
 
 
-def test_folds_seconds_and_shares_of_labels_are_listed() -> None:
-    few = both(0.3, share=0.02, seconds=4.0)
-    units = [
-        row(0.1, split=split, quantifier=q, fold=f, draw=d, seconds=s)
-        for f, d, s in [(0, 0, 1.0), (1, 0, 9.0), (0, 1, 6.0), (1, 1, 8.0)]
-        for split in ("validation", "test")
-        for q in ("sld", "cc")[: 1 + d]
-    ]
-    every = tables(results([*both(0.1, seconds=6.0), *few]))
-    assert rows(every["cost"])["xnq"] == ["5.00"]
-    assert rows(tables(results(units))["cost"])["xnq"] == ["6.00"]
+def test_folds_and_shares_of_labels_are_listed() -> None:
+    every = tables(results([*both(0.1), *both(0.3, share=0.02)]))
     assert list(every["ae-binary"].header[1:3]) == [
         *("cora-2", "cora-2, 2 % of the labels")
     ]
@@ -172,7 +163,7 @@ def test_the_same_tables_give_the_same_text() -> None:
 
     assert text() == text()
     empty = paper_tables(*(table(name, []) for name in ("results", "estimates")))
-    assert [one.name for one in empty] == ["cost", "comparison"]
+    assert [one.name for one in empty] == ["comparison"]
 
 
 def test_published_figures_are_transcribed() -> None:

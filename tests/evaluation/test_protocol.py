@@ -21,7 +21,7 @@ def counted(samples, labels, n_classes):
 def test_prevalences_are_those_of_the_members(n_classes):
     labels = np.random.default_rng(0).integers(0, n_classes, 300).astype(np.int32)
     samples = draw_samples(labels, n_classes, "test", 1, 5, size=60, repeats=4)
-    assert samples.sizes.tolist() == [60] * len(samples.sets)
+    assert samples.sets.sizes.tolist() == [60] * len(samples.sets)
     np.testing.assert_array_equal(
         counted(samples, labels, n_classes), samples.prevalence
     )

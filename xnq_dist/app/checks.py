@@ -65,12 +65,12 @@ def examine(out: str = ".", address: str | None = None) -> list[Check]:
 def examine_directory(directory: str) -> Iterator[Check]:
     """Check a run directory that exists; nothing is changed."""
     found = standing(directory)
-    failed, text = found["state"] == "failed", f"{found['state']}: {found['next']}"
-    if failed:
-        text = f"failed: {found['message']}; next: {found['next']}"
-    done = found["state"] == "finished"
-    yield Check("last run", "fault" if failed else "ok" if done else "note", text)
-    if found["state"] != "running":
+    state, text = found["state"], found["next"]
+    if state == "failed":
+        text = f"{found['message']}; next: {text}"
+    level = {"failed": "fault", "finished": "ok"}.get(state, "note")
+    yield Check("last run", level, f"{state}: {text}")
+    if state != "running":
         yield files(directory)
         yield _due(RunDirectory(directory))
 

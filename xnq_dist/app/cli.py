@@ -23,7 +23,6 @@ from xnq_dist.app.output import (
     Json,
     Set,
     begin,
-    is_done,
     json_alone,
     print_json,
     print_summary,
@@ -117,6 +116,7 @@ def run(
     tables = (str(redacted(path)) for path in (nodes, edges, memberships) if path)
     begin(f"reading {', '.join(tables)}")
     from xnq_dist.core.config import load_settings
+    from xnq_dist.due import nothing_changed
     from xnq_dist.graph.tables import Sources
     from xnq_dist.monitor.status import recorded
 
@@ -128,13 +128,15 @@ def run(
         print_summary(run_as_flow(sources, out, chosen, overwrite))
         return
     with recorded(out):
-        if not overwrite and is_done(out, sources, chosen):
-            return
-        from xnq_dist.app.running import console_progress
-        from xnq_dist.jobs import run_all
+        summary = None if overwrite else nothing_changed(out, sources, chosen)
+        if summary:
+            typer.echo(f"nothing changed since {summary['since']}: nothing to do")
+        else:
+            from xnq_dist.app.running import console_progress
+            from xnq_dist.jobs import run_all
 
-        with console_progress():
-            summary = run_all(sources, out, chosen, overwrite)
+            with console_progress():
+                summary = run_all(sources, out, chosen, overwrite)
     print_summary(summary)
 
 

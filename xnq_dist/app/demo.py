@@ -18,6 +18,7 @@ from xnq_dist.app.output import elapsed, summary_lines
 from xnq_dist.core.arrays import Bools, Floats, Ints
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.store import read_published
+from xnq_dist.evaluation.rivals import plain_features
 from xnq_dist.graph.generate import demo_network
 from xnq_dist.graph.tables import Sources
 from xnq_dist.jobs import run_all
@@ -114,9 +115,7 @@ def _scores(nodes: pa.Table, edges: pa.Table, is_shown: Floats, known: Bools) ->
     src, dst = (_places(edges[end], nodes["node_id"]) for end in ("src", "dst"))
     one_way = sparse.coo_array((np.ones(len(src)), (src, dst)), shape=(n, n))
     both = (one_way + one_way.T).tocsr()
-    degree = np.asarray(both.sum(axis=1), np.float64)[:, None]
-    own = matrix_of(nodes["features"])
-    features = np.hstack([own, both @ own / np.maximum(degree, 1), degree])
+    features = plain_features(matrix_of(nodes["features"]), both, hops=1)
     model = HistGradientBoostingClassifier(random_state=0)
     # One thread: on a busy machine OpenMP's threads wait for each other in each tree.
     with threadpool_limits(1, "openmp"):

@@ -108,11 +108,14 @@ def evaluate(
     from xnq_dist.core.config import load_settings
     from xnq_dist.core.quantifiers import QUANTIFIERS
     from xnq_dist.evaluation import comparison
+    from xnq_dist.evaluation.community_cases import CasePlan
     from xnq_dist.evaluation.designs import DESIGNS
     from xnq_dist.evaluation.regions import KINDS
 
     chosen = load_settings(config, settings or ())
-    asked = quantifiers and _names(quantifiers, "--quantifiers", QUANTIFIERS)
+    asked = None
+    if quantifiers:
+        asked = _names(quantifiers, "--quantifiers", QUANTIFIERS)
     default = "1" if communities is None else "0.6,0.06,0.012"
     shares = _numbers(label_shares or default, "--label-shares", float)
     task: dict[str, Any] = {}
@@ -123,6 +126,7 @@ def evaluate(
             comparison.run_evaluation,
             methods=_names(methods, "--methods"),
             draws=draws or 100,
+            quantifiers=asked,
         )
     elif methods not in ("xnq", "xnq+") or folds or splits:
         raise SettingsError(
@@ -130,18 +134,19 @@ def evaluate(
             "--methods, --folds and --splits"
         )
     else:
-        run = partial(
-            comparison.run_communities_evaluation,
-            kinds=_names(communities, "--communities", KINDS),
-            designs=_names(designs, "--designs", DESIGNS),
-            label_shares=shares,
-            draws=draws or 3,
+        plan = CasePlan(
+            _names(communities, "--communities", KINDS),
+            shares,
+            _names(designs, "--designs", DESIGNS),
+            asked,
+            draws or 3,
         )
+        run = partial(comparison.run_communities_evaluation, plan=plan)
     with console_progress():
         names = dict.fromkeys(data)
         found = [comparison.find_data(one, splits, positive, **task) for one in names]
         with stage_errors(out, "evaluate"):
-            summary = run(found, out, chosen, quantifiers=asked)
+            summary = run(found, out, chosen)
     summary["seconds"] = elapsed()
     typer.echo(
         f"{summary['text']}\ndone in {seconds_text(summary['seconds'])}\n"

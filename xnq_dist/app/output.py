@@ -24,7 +24,6 @@ __all__ = [
     "Set",
     "begin",
     "elapsed",
-    "is_done",
     "json_alone",
     "print_json",
     "print_summary",
@@ -107,18 +106,6 @@ def print_json(values: dict[str, Any]) -> None:
 def begin(text: str) -> None:
     """Log what a command does first, before slow imports."""
     log.info("xnq-dist %s: %s", __version__, text)
-
-
-def is_done(out: str, sources: Any, settings: Any) -> bool:
-    """Whether nothing changed since the last results; if so, print their summary."""
-    from xnq_dist.due import nothing_changed
-
-    summary = nothing_changed(out, sources, settings)
-    if summary is None:
-        return False
-    typer.echo(f"nothing changed since {summary['since']}: nothing to do")
-    print_summary(summary)
-    return True
 
 
 def print_summary(summary: dict[str, Any]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import textwrap
 from collections.abc import Collection
 from typing import Any
 
@@ -15,7 +13,6 @@ from xnq_dist.core.settings import Settings
 __all__ = [
     "COMMON",
     "GROUPS",
-    "common_settings",
     "group_of",
     "settings_help",
     "settings_rows",
@@ -60,8 +57,6 @@ def settings_rows() -> list[tuple[str, str, str, str]]:
         schema: dict[str, Any] = {"description": meaning_of(field)}
         if callable(field.json_schema_extra):
             field.json_schema_extra(schema)
-        else:
-            schema |= field.json_schema_extra or {}
         known = ", ".join(schema.get("enum", ())) or values_of(field.annotation)
         rows.append((name, known, typed(field.default), schema["description"]))
     titles = list(GROUPS)
@@ -86,26 +81,4 @@ def settings_help(names: Collection[str] | None = None) -> str:
             lines.append(f"\n{group}")
         lines.append(f"  {name} = {default}  [{values}]")
         lines.append(f"      {meaning}")
-    return "\n".join(lines)
-
-
-def common_settings() -> str:
-    """The settings that most users change, by what they are about."""
-    columns = shutil.get_terminal_size().columns
-    lines = ["Common settings (--set KEY=VALUE, or the same names in a YAML file):"]
-    rows, group = settings_rows(), ""
-    for name, _, default, meaning in rows:
-        if name not in COMMON:
-            continue
-        if group != (group := group_of(name)):
-            lines.append(f"\n  {group}")
-        lines += textwrap.wrap(
-            meaning,
-            columns,
-            initial_indent=f"    {name + ' = ' + default:<31} ",
-            subsequent_indent=" " * 36,
-            max_lines=2,
-            placeholder=" ...",
-        )
-    lines.append(f"\nAll {len(rows)} settings: xnq-dist settings")
     return "\n".join(lines)

@@ -83,30 +83,22 @@ class CasePlan:
     """Names in `designs.DESIGNS`."""
     quantifiers: Sequence[str] | None = None
     """Names of quantifiers; None: all."""
-    memberships: str | None = None
-    """Memberships table for the kind ``given``; None: this graph has none."""
-    graph_family: str | None = None
-    """Name of a group of similar graphs; None: this graph only."""
     draws: int = 3
     """Number of random draws of the labelled nodes."""
 
 
-def check_plan(
-    kinds: Sequence[str],
-    label_shares: Sequence[float],
-    memberships: Sequence[str | None],
-) -> None:
+def check_plan(plan: CasePlan, memberships: Sequence[str | None]) -> None:
     """Check shares of labels, and kinds of communities; raises `SettingsError`.
 
     `memberships` has the memberships table of every graph, None if there is none.
     """
-    for share in label_shares:
+    for share in plan.label_shares:
         if not 0 < share < 1:
             raise SettingsError(
                 f"--label-shares: a share of {share:g} leaves no label to fit to or no "
                 "node to estimate: give shares between 0 and 1"
             )
-    if "given" in kinds and not any(memberships):
+    if "given" in plan.kinds and not any(memberships):
         raise SettingsError(
             "--communities given: no folder of --data has a memberships.parquet: add "
             "one with the columns community and node_id, or remove given"
@@ -140,7 +132,7 @@ def evaluate_communities(
     pool = LabelPool(task.labels, task.n_classes, groups[0], adjacency)
     kinds = {
         name: sets.only(pool.known)
-        for name, sets in sets_of_kinds(work, plan, adjacency)
+        for name, sets in sets_of_kinds(work, plan.kinds, adjacency)
     }
     # Draws are outermost: all cases of a draw share its reservoir.
     cases = [*product(range(plan.draws), plan.designs, plan.label_shares)]
@@ -164,7 +156,7 @@ def evaluate_communities(
                     )
         of_case = {
             "dataset": task.dataset,
-            "graph_family": plan.graph_family or task.dataset,
+            "graph_family": work.source.family or task.dataset,
             "method": "xnq+",
             "design": design,
             "label_share": share,
@@ -258,15 +250,15 @@ def kept_case(
 
 
 def sets_of_kinds(
-    work: EvaluationWork, plan: CasePlan, adjacency: csr_array[Any]
+    work: EvaluationWork, kinds: Sequence[str], adjacency: csr_array[Any]
 ) -> Iterator[tuple[str, Communities]]:
     """Communities that are the same in every case, with the name of their kind."""
     seed = work.settings.seed
-    for name in plan.kinds:
+    for name in kinds:
         if name in REGIONS:
             yield from draw_regions(name, adjacency, seed).items()
-        elif name == "given" and plan.memberships is not None:
-            yield from _given(work, plan.memberships).items()
+        elif name == "given" and work.source.memberships is not None:
+            yield from _given(work, work.source.memberships).items()
         elif name == "attribute":
             yield name, draw_attributes(NodeRows(work).matrix(), seed)
 

@@ -3,42 +3,28 @@
 A cell is a graph, a kind of communities, a design and a share of labels. Draws of the
 labels are the independent repetitions, since communities of one draw share its labels
 and its model.
-
-References
-----------
-S. Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal
-of Statistics 6, 1979.
 """
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from scipy.stats import gmean, ttest_rel
 from scipy.stats import t as student
 
-from xnq_dist.core.arrays import Floats
 from xnq_dist.evaluation.real import FLOOR
 from xnq_dist.evaluation.regions import SAMPLES
 from xnq_dist.evaluation.rendered_table import EMPTY, RenderedTable
 from xnq_dist.evaluation.rivals import RIVALS
 
-__all__ = ["RatioCell", "community_tables", "coverage", "holm", "means", "ratio_cells"]
+__all__ = ["community_tables", "coverage", "means"]
 
 MIN_SETS = 20
-"""Minimum number of communities in a cell."""
-MIN_DRAWS = 10
-"""Minimum number of draws for a test."""
-TOLERANCE = 1.05
-"""Maximum ratio of an estimator's error to that of PCC."""
-LEVEL = 0.05
-"""Significance level of a test, over all its cells."""
+"""Minimum number of communities in a cell that is named."""
 BOUNDS = 0.99
 """Confidence level of the bounds of a coverage."""
 METRICS = ("ae", "coverage", "width")
@@ -53,21 +39,14 @@ LABELS, SIZES = "design of labels", "unlabelled members"
 RIVAL = "best rival"
 """The rival with the lowest error on a graph, by design and share of labels."""
 COMPARED = ("auto", RIVAL, FLOOR, "pcc", "sld", "prior")
-"""Estimators of the table of designs."""
-BOUNDS_NOTE = (
-    "In brackets: 99 % confidence bounds, clustered by graph and draw of the labels; "
-    "one draw gives no bounds."
-)
+"""Estimators of the tables of designs."""
 
 Figures = dict[str, Any]
 
 
-def figure(value: float | None, digits: int = 3) -> str:
+def figure(value: float | None) -> str:
     """A number as text, without the zero before the decimal point."""
-    if value is None:
-        return EMPTY
-    text = f"{value:.{digits}f}"
-    return text.replace("0.", ".", 1) if abs(value) < 1 else text
+    return EMPTY if value is None else f"{value:.3f}".removeprefix("0")
 
 
 def of(table: pa.Table, **values: object) -> pa.Table:
@@ -103,118 +82,46 @@ def means(table: pa.Table, by: Sequence[str]) -> list[Figures]:
     return rows
 
 
-def _with_best_rival(table: pa.Table) -> pa.Table:
-    """The table, and the rows of the best rival under its name."""
-    rivals = table.filter(pc.field("estimator").isin(RIVALS))
+def _best(table: pa.Table, cell: Sequence[str]) -> dict[tuple[Any, ...], Figures]:
+    """Figures of the estimator with the lowest error, by the columns of a cell."""
     best: dict[tuple[Any, ...], Figures] = {}
-    cell = ("dataset", "design", "label_share")
-    for row in means(rivals.filter(LARGE), (*cell, "estimator")):
+    for row in means(table, (*cell, "estimator")):
         kept = best.setdefault(tuple(row[name] for name in cell), row)
         if row["ae"] < kept["ae"]:
             kept.update(row)
+    return best
+
+
+def _with_best_rival(table: pa.Table) -> pa.Table:
+    """The table, and the rows of the best rival under its name."""
+    rivals = table.filter(pc.field("estimator").isin(RIVALS))
+    cell = ("dataset", "design", "label_share")
     parts = [table]
-    for row in best.values():
+    for row in _best(rivals.filter(LARGE), cell).values():
         rows = of(rivals, **{name: row[name] for name in (*cell, "estimator")})
         at = rows.column_names.index("estimator")
         parts.append(rows.set_column(at, "estimator", [[RIVAL] * len(rows)]))
     return pa.concat_tables(parts)
 
 
-class RatioCell(NamedTuple):
-    """An estimator's error in one cell, compared with a baseline's."""
-
-    name: str
-    """Graph, kind of communities and share of labels."""
-    ratio: float
-    """Ratio of the mean errors."""
-    pvalue: float
-    """One-sided paired t test of errors above the bound, after Holm's adjustment over
-    the cells tested together; NaN: too few draws."""
-
-
-def ratio_cells(
-    table: pa.Table, estimator: str, baseline: str, bound: float = TOLERANCE
-) -> list[RatioCell]:
-    """Compare an estimator with a baseline in each cell of `MIN_SETS` or more sets.
-
-    Mean absolute errors are compared draw by draw; Holm's adjustment is over all cells
-    of the table.
-    """
-    key = ("dataset", "communities", "label_share", "draw")
-    compared = table.filter(REAL & LARGE)
-    references = {
-        tuple(row[name] for name in key): row["ae"]
-        for row in means(of(compared, estimator=baseline), key)
-    }
-    draws: dict[tuple[Any, ...], list[tuple[float, ...]]] = defaultdict(list)
-    for row in means(of(compared, estimator=estimator), key):
-        cell = tuple(row[name] for name in key)
-        if cell in references:
-            draws[cell[:-1]].append((row["ae"], references[cell], row["sets"]))
-    named, pvalues = [], []
-    for (dataset, kind, share), figures in draws.items():
-        error, reference, sets = np.array(figures).T
-        if sets.mean() >= MIN_SETS and reference.any():
-            ratio = float(error.mean() / reference.mean())
-            named.append((f"{dataset}, {kind}, {100 * share:g} %", ratio))
-            pvalues.append(_above(error, bound * reference))
-    adjusted = holm(np.array(pvalues)).tolist()
-    return [RatioCell(*cell, p) for cell, p in zip(named, adjusted, strict=True)]
-
-
-def _above(error: Floats, bound: Floats) -> float:
-    """p-value of the test that errors are above; NaN with too few draws."""
-    if len(error) < MIN_DRAWS:
-        return np.nan
-    if np.ptp(error - bound) == 0:
-        return float(error[0] <= bound[0])
-    return float(ttest_rel(error, bound, alternative="greater").pvalue)
-
-
-def holm(pvalues: Floats) -> Floats:
-    """p-values adjusted for multiple tests by Holm's method; NaN stays out.
-
-    Examples
-    --------
-    >>> holm(np.array([0.01, 0.04, 0.02])).tolist()
-    [0.03, 0.04, 0.04]
-    """
-    order = np.argsort(pvalues, kind="stable")[: np.count_nonzero(pvalues >= 0)]
-    factors = np.arange(len(order), 0, -1)
-    adjusted = np.full(len(pvalues), np.nan)
-    adjusted[order] = np.minimum(np.maximum.accumulate(pvalues[order] * factors), 1)
-    return adjusted
-
-
-def _ratios(table: pa.Table, baseline: str, bound: float) -> RenderedTable:
-    """Number of cells in which each estimator is above a baseline, by design."""
+def _above(table: pa.Table) -> RenderedTable:
+    """Cells in which `auto` errs more than the best other estimator, with the ratio."""
+    cell = ("dataset", LABELS, "communities", "label_share")
+    best = _best(table.filter(pc.field("estimator") != FLOOR), cell)
     rows = {}
-    for design, some in _parts(table, LABELS).items():
-        for estimator in some["estimator"].unique().to_pylist():
-            cells = ratio_cells(some, estimator, baseline, bound)
-            if cells and estimator not in (baseline, FLOOR):
-                ratios = np.array([cell.ratio for cell in cells])
-                worst = cells[int(ratios.argmax())]
-                pvalues = np.array([cell.pvalue for cell in cells])
-                significant = np.count_nonzero(pvalues < LEVEL)
-                rows[design, estimator] = [
-                    str(len(cells)),
-                    figure(float(gmean(ratios)), 2),
-                    str(np.count_nonzero(ratios > bound)),
-                    str(significant) if (pvalues >= 0).any() else EMPTY,
-                    f"{figure(worst.ratio, 2)} ({worst.name})",
-                ]
-    name = baseline.replace(RIVAL, "rival")
+    for row in means(of(table, estimator="auto"), cell):
+        dataset, design, kind, share = key = tuple(row[name] for name in cell)
+        other = best[key]
+        if row["sets"] >= MIN_SETS and 0 < other["ae"] < row["ae"]:
+            errors = row["ae"], other["ae"], row["ae"] / other["ae"]
+            name = f"{dataset}, {design}", f"{kind}, {100 * share:g} %"
+            rows[name] = [other["estimator"], *map(figure, errors)]
     return RenderedTable(
-        f"communities-{name}-above",
-        f"Cells above {bound:.2f} times the error of {baseline}",
-        ("estimator", "cells", "mean ratio", "above", "significantly", "worst"),
+        "communities-above",
+        "Cells in which auto errs more than the best other estimator",
+        ("communities, labels", "best other", "AE of auto", "AE of the other", "ratio"),
         rows,
-        "A cell is a graph, kind of communities and share of labels, with at least "
-        f"{MIN_SETS} communities of 20 or more unlabelled members. Ratio: ratio of "
-        "mean absolute errors, with its geometric mean over cells. Significantly: "
-        "one-sided paired t test over draws of the labels, level .05 after Holm's "
-        f"adjustment over the cells of a row; needs {MIN_DRAWS} draws (-: fewer).",
+        f"Cells with {MIN_SETS} or more communities of 20 or more unlabelled members.",
     )
 
 
@@ -262,15 +169,9 @@ def _figures(table: pa.Table) -> list[str]:
 
 
 def _by_share(
-    name: str,
-    title: str,
-    table: pa.Table,
-    by: tuple[str, str],
-    columns: Sequence[str],
-    cells: Callable[[pa.Table], list[str]],
-    note: str,
+    name: str, title: str, table: pa.Table, by: tuple[str, str], note: str
 ) -> RenderedTable:
-    """Groups and rows `by` two columns; `columns` of `cells` for each label share."""
+    """Groups and rows `by` two columns; error, coverage and width by label share."""
     shares = table["label_share"].unique().to_pylist()
     group, row = by
     groups = _parts(table, group)
@@ -283,97 +184,81 @@ def _by_share(
             _parts(some, row).items(),
             key=lambda part: int("0" + re.split(r"\D", part[0])[0]),
         ):
-            each = (cells(of(one, label_share=share)) for share in shares)
+            each = (_figures(of(one, label_share=share)) for share in shares)
             rows[name_of_group, value] = [text for texts in each for text in texts]
+    columns = "AE", "coverage", "width"
     header = [f"{100 * share:g} % labels: {c}" for share in shares for c in columns]
-    return RenderedTable(name, title, (row, *header), rows, note)
-
-
-def _designs(table: pa.Table) -> RenderedTable:
-    """Errors and coverage by design, on communities and for the complete graph."""
-
-    def cells(rows: pa.Table) -> list[str]:
-        each = (_figures(rows.filter(part)) for part in (~WHOLE, WHOLE))
-        return [text for texts in each for text in texts[:2]]
-
-    # In the order of `COMPARED`.
-    return _by_share(
-        "communities-designs",
-        "Designs of labels: error and coverage on communities and complete graphs",
-        pa.concat_tables([of(table, estimator=name) for name in COMPARED]),
-        (LABELS, "estimator"),
-        ("AE", "coverage", "complete graph, AE", "complete graph, coverage"),
-        cells,
-        "A design that may label only some nodes can have fewer labels than the share "
-        "(column labels of community_results.parquet).",
-    )
-
-
-def _intervals(
-    name: str, title: str, auto: pa.Table, by: tuple[str, str]
-) -> RenderedTable:
-    """Coverage and width of the intervals of `auto`."""
-
-    def cells(rows: pa.Table) -> list[str]:
-        return _figures(rows)[1:]
-
-    name, title = f"communities-{name}", f"Intervals of auto{title}"
-    columns = "coverage", "width"
-    return _by_share(name, title, auto, by, columns, cells, BOUNDS_NOTE)
+    return RenderedTable(f"communities-{name}", title, (row, *header), rows, note)
 
 
 def community_tables(table: pa.Table) -> list[RenderedTable]:
     """All tables that have rows."""
     draws = pc.count_distinct(table["draw"]).as_py()
     note = (
-        f"Means over communities with at least 20 unlabelled members and over {draws} "
-        "draw(s) of the labels; the truth is that of the unlabelled members. "
-        f"{BOUNDS_NOTE} Intervals have their nominal coverage if the estimator's "
-        "assumption holds; on communities, the assumptions of all but auto, cc and pcc "
-        "mostly do not hold."
+        f"Means over communities and over {draws} draw(s) of the labels. The truth is "
+        "that of the unlabelled members, at least 20 unless sizes are named. In "
+        "brackets: 99 % confidence bounds, clustered by graph and draw of the labels; "
+        "one draw gives no bounds. Intervals have their nominal coverage if the "
+        "estimator's assumption holds; on communities, the assumptions of all but "
+        "auto, cc and pcc mostly do not hold. A design that may label only some nodes "
+        "can have fewer labels than the share (column labels of "
+        "community_results.parquet)."
     )
     design = pc.binary_join_element_wise(table["design"], "labels", " ")
     inside = pc.if_else(table["labelled"], "labels inside", "no labels inside")
     sizes = pc.binary_join_element_wise(table["sizes"], inside, ", ")
     table = table.append_column(LABELS, design).append_column(SIZES, sizes)
     table = _with_best_rival(table)
-    large, real = table.filter(LARGE), table.filter(REAL)
-    large_real, auto = large.filter(REAL), of(real, estimator="auto")
-    views = {
-        "": ("real communities, random labels", of(large_real, design="random")),
-        "half-": (
-            "communities without a label, while others have them",
-            of(large_real, design="half", labelled=False),
+    large, auto = table.filter(LARGE), of(table.filter(REAL), estimator="auto")
+    real = large.filter(REAL)
+    compared = pa.concat_tables([of(real, estimator=name) for name in COMPARED])
+    estimators, designs = ("dataset", "estimator"), (LABELS, "estimator")
+    views = (
+        (
+            "ae",
+            "Errors and intervals on real communities, random labels",
+            of(real, design="random"),
+            estimators,
         ),
-        "app-": ("samples drawn by class", of(large, communities="app")),
-        "by-class-": (
-            "sets drawn by class, which is not declared",
+        (
+            "half-ae",
+            "Errors and intervals on communities without a label, while others have "
+            "them",
+            of(real, design="half", labelled=False),
+            estimators,
+        ),
+        (
+            "app-ae",
+            "Errors and intervals on samples drawn by class",
+            of(large, communities="app"),
+            estimators,
+        ),
+        (
+            "by-class-ae",
+            "Errors and intervals on sets drawn by class, which is not declared",
             of(large, communities="by-class"),
+            estimators,
         ),
-    }
-    made = [
-        _by_share(
-            f"communities-{part}ae",
-            f"Errors and intervals on {where}",
-            rows,
-            ("dataset", "estimator"),
-            ("AE", "coverage", "width"),
-            _figures,
-            note,
-        )
-        for part, (where, rows) in views.items()
-    ]
-    made += [
-        _designs(large_real),
-        _ratios(table, "pcc", TOLERANCE),
-        _ratios(table, "prior", 1.0),
-        _ratios(table, RIVAL, 1.0),
-        _intervals("coverage", ": coverage and mean width", auto, (LABELS, SIZES)),
-        _intervals(
+        (
+            "designs",
+            "Designs of labels: errors and intervals on communities",
+            compared.filter(~WHOLE),
+            designs,
+        ),
+        (
+            "designs-whole",
+            "Designs of labels: errors and intervals on complete graphs",
+            compared.filter(WHOLE),
+            designs,
+        ),
+        ("coverage", "Intervals of auto by size of community", auto, (LABELS, SIZES)),
+        (
             "families-coverage",
-            " by family of graphs and kind of communities, random labels",
+            "Intervals of auto by family of graphs and kind of communities, random "
+            "labels",
             of(auto, design="random"),
             ("graph_family", "communities"),
         ),
-    ]
-    return [one for one in made if one.rows]
+    )
+    made = [_by_share(*view, note) for view in views]
+    return [one for one in (*made, _above(real)) if one.rows]

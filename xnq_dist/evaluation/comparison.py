@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,30 +27,23 @@ from xnq_dist.monitor.progress import in_view
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from xnq_dist.evaluation.community_cases import CasePlan
     from xnq_dist.evaluation.rendered_table import RenderedTable
     from xnq_dist.evaluation.work import EvaluationWork
 
-__all__ = ["DataSource", "find_data", "run_communities_evaluation", "run_evaluation"]
+__all__ = ["Graph", "find_data", "run_communities_evaluation", "run_evaluation"]
 
 RESULTS = ("results", "estimates", "configurations")
 COMMUNITY_RESULTS = ("community_results",)
 
 
-@dataclass(frozen=True)
-class DataSource:
-    """A labelled graph to evaluate on."""
-
-    tables: Sources
-    task: TaskSource
-    family: str
-    """Group of similar graphs, which are left out together."""
-    memberships: str | None
-    """Its table of communities; None: there is none."""
+Graph = tuple[Sources, TaskSource]
+"""A labelled graph to evaluate on."""
 
 
 def find_data(
     data: str, splits: str | None, positive: str | None, **options: Any
-) -> DataSource:
+) -> Graph:
     """Find a graph by its folder or by its name in ``XNQ_DATA_DIR``.
 
     Raises
@@ -91,18 +83,23 @@ def find_data(
     # Splits are a file in the folder, or a path.
     inside = folder / (splits or usual_splits)
     chosen = str(inside) if inside.exists() else splits
-    tables = Sources(*(str(folder / table) for table in TABLES))
-    task = TaskSource(name, chosen, positive, **options)
     given = folder / "memberships.parquet"
-    memberships = str(given) if given.exists() else None
-    return DataSource(tables, task, family_of(name, folder), memberships)
+    task = TaskSource(
+        name,
+        chosen,
+        positive,
+        family=family_of(name, folder),
+        memberships=str(given) if given.exists() else None,
+        **options,
+    )
+    return Sources(*(str(folder / table) for table in TABLES)), task
 
 
 Job = Callable[..., dict[str, "pa.Table"]]
 """Evaluates one method, or communities, on one dataset; returns tables by name. Called
 with a client, the work and ``progress``."""
-JobsOf = Callable[[DataSource, bool], Mapping[str, Job]]
-"""A graph, whether it has features -> jobs by the name under which tables are kept."""
+JobsOf = Callable[[bool], Mapping[str, Job]]
+"""Whether a graph has features -> jobs by the name under which tables are kept."""
 Render = Callable[..., list["RenderedTable"]]
 """Makes tables in Markdown from the published ones."""
 
@@ -130,7 +127,7 @@ def _publish(
 
 
 def _run(
-    sources: Sequence[DataSource],
+    graphs: Sequence[Graph],
     out: str,
     settings: Settings,
     jobs_of: JobsOf,
@@ -142,12 +139,12 @@ def _run(
     from xnq_dist.evaluation.work import EvaluationWork
 
     datasets = []
-    for source in sources:
-        nodes = open_table(source.tables.nodes, "node table", settings.input)
+    for tables, source in graphs:
+        nodes = open_table(tables.nodes, "node table", settings.input)
         columns = chosen_columns(nodes, settings)
         suited = settings.model_copy(update={"columns": columns})
-        jobs = jobs_of(source, columns.features is not None)
-        datasets.append((source, suited, jobs))
+        jobs = jobs_of(columns.features is not None)
+        datasets.append((tables, source, suited, jobs))
     folder = Folder.of(out)
     folder.create()
 
@@ -158,20 +155,19 @@ def _run(
             return job(client, work, progress=progress)
 
     with run_lock(folder), open_cluster(settings.cluster) as connection:
-        for source, suited, jobs in datasets:
-            dataset = source.task.dataset
-            where = folder.child(dataset)
+        for tables, source, suited, jobs in datasets:
+            where = folder.child(source.dataset)
             with (
-                pipeline.open_run(where.location, source.tables) as run,
+                pipeline.open_run(where.location, tables) as run,
                 deleting_damage(run),
             ):
-                in_view("graph", partial(pipeline.prepare, run, source.tables, suited))
-                work = EvaluationWork(run.location, source.task, suited)
+                in_view("graph", partial(pipeline.prepare, run, tables, suited))
+                work = EvaluationWork(run.location, source, suited)
                 # Folds that cannot be used are refused before a job begins.
                 work.task()
                 for name, job in jobs.items():
-                    tables = in_view(dataset, partial(connected, job, work, connection))
-                    keep(where, tables, name)
+                    task = partial(connected, job, work, connection)
+                    keep(where, in_view(source.dataset, task), name)
         published = in_view("publish", partial(_publish, folder, names, render))
     return {
         "out": folder.uri,
@@ -182,7 +178,7 @@ def _run(
 
 
 def run_evaluation(
-    sources: Sequence[DataSource],
+    graphs: Sequence[Graph],
     out: str,
     settings: Settings,
     methods: Sequence[str],
@@ -194,7 +190,7 @@ def run_evaluation(
     from xnq_dist.evaluation.on_workers import evaluate_method
     from xnq_dist.evaluation.paper import paper_tables
 
-    def jobs_of(source: DataSource, has_features: bool) -> Mapping[str, Job]:
+    def jobs_of(has_features: bool) -> Mapping[str, Job]:
         job = partial(evaluate_method, draws=draws, quantifiers=quantifiers)
         chosen = choose_methods(methods, has_features)
         return {method.name: partial(job, method=method) for method in chosen}
@@ -203,44 +199,25 @@ def run_evaluation(
     def render(*tables: pa.Table) -> list[RenderedTable]:
         return paper_tables(*tables[:2])
 
-    return _run(sources, out, settings, jobs_of, RESULTS, render)
+    return _run(graphs, out, settings, jobs_of, RESULTS, render)
 
 
 def run_communities_evaluation(
-    sources: Sequence[DataSource],
-    out: str,
-    settings: Settings,
-    kinds: Sequence[str],
-    designs: Sequence[str],
-    draws: int,
-    quantifiers: Sequence[str] | None,
-    label_shares: Sequence[float],
+    graphs: Sequence[Graph], out: str, settings: Settings, plan: CasePlan
 ) -> dict[str, Any]:
     """Evaluate every quantifier on real communities of every dataset.
-
-    Parameters
-    ----------
-    draws
-        Number of random draws of the labelled nodes.
 
     Returns
     -------
     dict
         Summary: paths of the results, rows, text.
     """
-    from xnq_dist.evaluation.community_cases import (
-        CasePlan,
-        check_plan,
-        evaluate_communities,
-    )
+    from xnq_dist.evaluation.community_cases import check_plan, evaluate_communities
     from xnq_dist.evaluation.community_tables import community_tables
 
-    memberships = [one.memberships for one in sources]
-    check_plan(kinds, label_shares, memberships)
+    check_plan(plan, [source.memberships for _, source in graphs])
 
-    def jobs_of(source: DataSource, has_features: bool) -> Mapping[str, Job]:
-        of_graph = source.memberships, source.family
-        plan = CasePlan(kinds, label_shares, designs, quantifiers, *of_graph, draws)
+    def jobs_of(has_features: bool) -> Mapping[str, Job]:
         return {"communities": partial(evaluate_communities, plan=plan)}
 
-    return _run(sources, out, settings, jobs_of, COMMUNITY_RESULTS, community_tables)
+    return _run(graphs, out, settings, jobs_of, COMMUNITY_RESULTS, community_tables)

@@ -74,12 +74,14 @@ def draw_labels(name: str, pool: LabelPool, share: float, seed: int) -> Shown:
     design = DESIGNS[name]
     found = design.draw(pool, random)
     if design.drawn == "by_class":
-        chosen = _by_class(pool, found, share, random)
+        rows = _by_class(pool, found, share, random)
     else:
         rows = random.permutation(np.flatnonzero(pool.known & found))
         requested = share * np.count_nonzero(pool.known)
         count = round(min(requested, max(share, MAX_LABELLED) * len(rows)))
-        chosen = _first(pool, rows, count)
+        rows = rows[:count]
+    chosen = np.zeros(len(pool.truth), np.bool_)
+    chosen[rows] = True
     # Each class has at least two labels.
     for code in range(pool.n_classes):
         missing = 2 - np.count_nonzero(chosen & (pool.truth == code))
@@ -89,27 +91,21 @@ def draw_labels(name: str, pool: LabelPool, share: float, seed: int) -> Shown:
     return Shown(np.where(chosen, pool.truth, -1).astype(np.int32), design.drawn)
 
 
-def _first(pool: LabelPool, rows: Ints, count: int) -> Bools:
-    chosen = np.zeros(len(pool.truth), np.bool_)
-    chosen[rows[:count]] = True
-    return chosen
-
-
 def _by_class(
     pool: LabelPool,
     odds: Floats,
     share: float,
     random: np.random.Generator,
-) -> Bools:
+) -> Ints:
     """Random nodes of each class, with probabilities proportional to its `odds`."""
     sizes = np.bincount(pool.truth[pool.known], minlength=pool.n_classes)
     each = float(share * sizes.sum() / (odds @ sizes))
     each = min(each, float(max(share, MAX_LABELLED) / odds[sizes > 0].max()))
-    chosen = np.zeros(len(pool.truth), np.bool_)
+    chosen = []
     for code, rate in enumerate((each * odds).tolist()):
         rows = random.permutation(np.flatnonzero(pool.truth == code))
-        chosen |= _first(pool, rows, round(rate * len(rows)))
-    return chosen
+        chosen.append(rows[: round(rate * len(rows))])
+    return np.concatenate(chosen)
 
 
 def _random(pool: LabelPool, random: np.random.Generator) -> Bools:
@@ -143,7 +139,7 @@ def _high_degree(pool: LabelPool, random: np.random.Generator) -> Bools:
     n_nodes = len(pool.truth)
     degree = np.diff(pool.adjacency.indptr)
     order = np.lexsort((random.random(n_nodes), -degree))
-    return _first(pool, order, n_nodes // PART)
+    return np.isin(np.arange(n_nodes), order[: n_nodes // PART])
 
 
 def _region(pool: LabelPool, random: np.random.Generator) -> Bools:

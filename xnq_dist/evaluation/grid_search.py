@@ -14,7 +14,7 @@ from xnq_dist.core.settings import Settings
 __all__ = ["Configuration", "grid", "reservoir_draws", "strength_grid"]
 
 Configuration = dict[str, Any]
-"""Values of a method's hyperparameters, which must be JSON values."""
+"""Values of a method's hyperparameters: JSON values, or tuples of them."""
 
 DIMS = (512, 1024, 2048, 4096)
 """Reservoir dimensions of the paper."""

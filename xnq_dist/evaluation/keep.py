@@ -31,11 +31,9 @@ def write_parquet(folder: Folder, file: str, table: pa.Table) -> None:
 
 
 def read_parquet(folder: Folder, file: str, name: str) -> pa.Table:
-    """Read a table with the schema of this name."""
+    """Read a table with the schema of this name, which is checked."""
     with folder.open_input(file) as stream:
-        table = pq.read_table(stream)
-    schemas.check(table.schema, name, folder.uri_of(file))
-    return table
+        return schemas.conform(pq.read_table(stream), name, folder.uri_of(file))
 
 
 def keep(dataset: Folder, tables: Mapping[str, pa.Table], method: str) -> None:
@@ -55,6 +53,6 @@ def publish(out: Folder, names: Sequence[str]) -> dict[str, pa.Table]:
             for file in folder.names()
             if file.startswith(f"{name}-")
         ]
-        tables[name] = schemas.conform(pa.concat_tables(parts), name, f"table {name}")
+        tables[name] = pa.concat_tables(parts)
         write_parquet(out, f"{name}.parquet", tables[name])
     return tables

@@ -236,7 +236,7 @@ def _figures(
         posteriors = calibrated(task, unit.split, scores, calibration, rows)
         for quantifier in quantifiers:
             found = estimates(*posteriors, samples, quantifier, work.settings)
-            errors = errors_of(samples.prevalence, found, samples.sizes)
+            errors = errors_of(samples.prevalence, found, samples.sets.sizes)
             means = {name: float(each.mean()) for name, each in errors.items()}
             true = samples.prevalence[:kept]
             rule = unit, quantifier, calibration, means, float(scores.seconds)

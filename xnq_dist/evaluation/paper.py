@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from xnq_dist.core.quantifiers import QUANTIFIERS
@@ -105,7 +104,7 @@ def paper_tables(results: pa.Table, estimates: pa.Table) -> list[RenderedTable]:
     made = [
         _errors(some, kind, metric) for kind, some in kinds.items() for metric in DIGITS
     ]
-    return [*made, _cost(results), _comparison(kinds)]
+    return [*made, _comparison(kinds)]
 
 
 def _ordered(names: Iterable[str], first: Sequence[str]) -> list[str]:
@@ -203,28 +202,6 @@ def _errors(tested: Sequence[Tested], kind: str, metric: str) -> RenderedTable:
         ("method", *datasets, "quantifiers (folds)", "folds"),
         dict(sorted(rows.items(), key=lambda item: item[0][0])),
         NOTE,
-    )
-
-
-def _cost(results: pa.Table) -> RenderedTable:
-    """Mean seconds of a configuration, whose scores all quantifiers share."""
-    timed = results.filter(pc.is_valid(results["seconds"]))
-    units = timed.group_by(["dataset", "method", "label_share", "draw", "fold"])
-    each = units.aggregate([("seconds", "max")])
-    means = each.group_by(["method", "dataset"]).aggregate([("seconds_max", "mean")])
-    seconds = {
-        (row["method"], row["dataset"]): f"{row['seconds_max_mean']:,.2f}"
-        for row in means.to_pylist()
-    }
-    methods = _ordered((method for method, _ in seconds), METHODS)
-    datasets = _ordered((dataset for _, dataset in seconds), DATASETS)
-    return RenderedTable(
-        "cost",
-        "Seconds of a configuration in a fold",
-        ("method", *datasets),
-        {("", m): [seconds.get((m, d), EMPTY) for d in datasets] for m in methods},
-        "Seconds to compute the scores (embedding and readout), mean over "
-        "configurations, folds and label shares.",
     )
 
 

@@ -34,11 +34,6 @@ class Samples:
     prevalence: Floats
     """True prevalences, shape (S, C)."""
 
-    @property
-    def sizes(self) -> Ints:
-        """Number of members of each sample, shape (S,)."""
-        return self.sets.sizes
-
 
 def kraemer(count: int, n_classes: int, random: np.random.Generator) -> Floats:
     """Draw points uniformly from the simplex: gaps between sorted uniform numbers.
@@ -50,8 +45,7 @@ def kraemer(count: int, n_classes: int, random: np.random.Generator) -> Floats:
     N. A. Smith, R. W. Tromble, "Sampling uniformly from the unit simplex", 2004.
     """
     cuts = np.sort(random.random((count, n_classes - 1)), axis=1)
-    edges = np.concatenate([np.zeros((count, 1)), cuts, np.ones((count, 1))], axis=1)
-    return np.diff(edges, axis=1)
+    return np.diff(cuts, axis=1, prepend=0, append=1)
 
 
 def draw_samples(
@@ -60,8 +54,8 @@ def draw_samples(
     role: str,
     fold: int,
     seed: int,
-    size: int = SAMPLE_SIZE,
-    repeats: int = REPEATS,
+    size: int,
+    repeats: int,
 ) -> Samples:
     """Draw the samples of one fold, the same for every method and quantifier.
 

@@ -45,7 +45,9 @@ Z = 1.96
 """Half the width of a 95 % interval in standard errors."""
 
 
-def plain_features(features: Floats32, both: csr_array[Any] | None) -> Floats32:
+def plain_features(
+    features: Floats32, both: csr_array[Any] | None, hops: int = 2
+) -> Floats32:
     """Features of every node, and what a rival with neighbours knows.
 
     More than `MAX_WIDTH` features are reduced to `WIDTH` singular vectors.
@@ -55,8 +57,8 @@ def plain_features(features: Floats32, both: csr_array[Any] | None) -> Floats32:
     features
         Shape (N, F).
     both
-        Neighbours in either direction, shape (N, N), whose means over one and two hops
-        and the log degree are added; None: only features.
+        Neighbours in either direction, shape (N, N), whose means over the hops and the
+        log degree are added; None: only features.
     """
     from sklearn.decomposition import TruncatedSVD
 
@@ -65,7 +67,7 @@ def plain_features(features: Floats32, both: csr_array[Any] | None) -> Floats32:
     columns: list[NDArray[Any]] = [features]
     if both is not None:
         degree = np.asarray(both.sum(axis=1), np.float64)[:, None]
-        for _ in range(2):
+        for _ in range(hops):
             columns.append(both @ columns[-1] / np.maximum(degree, 1))
         columns.append(np.log1p(degree))
     return np.hstack(columns).astype(np.float32)

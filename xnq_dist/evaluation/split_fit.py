@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from xnq_dist.core.arrays import Floats32, Ints
 from xnq_dist.core.errors import DoesNotFitError
 from xnq_dist.core.sizes import human
-from xnq_dist.core.store import FileRecord, Stage
+from xnq_dist.core.store import Manifest
 from xnq_dist.evaluation.work import EvaluationWork, Scores
 from xnq_dist.graph.layout import load_nodes
 from xnq_dist.readout.logistic import decision, fit
@@ -31,21 +31,20 @@ class NodeRows:
     """Rows of the nodes in parts: their embeddings, or the raw features."""
 
     work: EvaluationWork
-    embeddings: Stage | None = None
+    embeddings: Manifest | None = None
     """The stage whose rows are used; None: the features in the graph's node tables."""
-    files: tuple[FileRecord, ...] = ()
-    """Its files, one per partition."""
 
     def parts(self) -> Iterator[tuple[Ints, NDArray[Any]]]:
         """Canonical indexes and rows of each part, shapes (n,) and (n, d')."""
         manifest = self.work.graph()
         for number in range(int(manifest.facts["partitions"])):
-            names = ["index"] if self.embeddings else ["index", "features"]
-            nodes = load_nodes(manifest, number, names)
             if self.embeddings:
-                table = self.embeddings.read_table(self.files[number], "embeddings")
+                nodes = load_nodes(manifest, number, ["index"])
+                file = self.embeddings.named("part-")[number]
+                table = self.embeddings.where.read_table(file, "embeddings")
                 column = table["embedding"]
             else:
+                nodes = load_nodes(manifest, number, ["index", "features"])
                 column = nodes["features"]
             yield nodes["index"].to_numpy(), matrix_of(column)
 
@@ -60,15 +59,13 @@ class NodeRows:
         return rows[np.argsort(np.concatenate(indexes))]
 
 
-def fit_split(rows: NodeRows, C: float, seconds: float, split: int) -> Scores:
+def fit_split(rows: NodeRows, C: float, split: int) -> Scores:
     """Fit a logistic readout to the training rows and score all.
 
     Parameters
     ----------
     C
         Inverse L2 strength.
-    seconds
-        Wall time to make the rows.
 
     Raises
     ------
@@ -91,5 +88,7 @@ def fit_split(rows: NodeRows, C: float, seconds: float, split: int) -> Scores:
     logits = np.empty((len(task.labels), n_classes))
     for index, x in rows.parts():
         logits[index] = decision(model, x)
-    seconds += time.perf_counter() - began
+    seconds = time.perf_counter() - began
+    if rows.embeddings:
+        seconds += rows.embeddings.seconds
     return Scores.of(task, split, task.rows(split, "calibration"), logits, seconds)

@@ -79,6 +79,10 @@ class TaskSource:
     folds: tuple[int, ...] | None = None
     """Folds to use; None: all."""
     label_shares: tuple[float, ...] = (1.0,)
+    family: str = ""
+    """Group of similar graphs, which are left out together; empty: the dataset."""
+    memberships: str | None = None
+    """Table of the graph's communities; None: there is none."""
 
 
 def load_task(run: RunDirectory, source: TaskSource, seed: int) -> Task:
@@ -126,17 +130,17 @@ def load_task(run: RunDirectory, source: TaskSource, seed: int) -> Task:
                     f"{source.dataset}: fold {fold} has no {role} node of class "
                     f"{missing!r}: use folds that have every class in every role"
                 )
-    splits, rows = [], []
     for share in source.label_shares:
         if not 0 < share <= 1:
             raise SettingsError(
                 f"--label-shares {share:g} is out of range: give shares above 0 and at "
                 "most 1"
             )
-        for fold in folds:
-            splits.append(Split(fold, share))
-            rows.append(_keep_share(roles[fold], labels, share, fold, seed))
-    return Task(source.dataset, classes, labels, tuple(splits), np.stack(rows))
+    splits = tuple(
+        Split(fold, share) for share in source.label_shares for fold in folds
+    )
+    rows = [_keep_share(roles[split.fold], labels, split, seed) for split in splits]
+    return Task(source.dataset, classes, labels, splits, np.stack(rows))
 
 
 def _read_splits(
@@ -176,11 +180,7 @@ def _read_splits(
 
 
 def _keep_share(
-    roles: NDArray[np.int8],
-    labels: Ints32,
-    share: float,
-    fold: int,
-    seed: int,
+    roles: NDArray[np.int8], labels: Ints32, split: Split, seed: int
 ) -> NDArray[np.int8]:
     """Roles in which only a share of the training and calibration labels is kept.
 
@@ -191,7 +191,7 @@ def _keep_share(
     for code, minimum in ((0, 2), (1, 1)):
         for label in range(int(labels.max()) + 1):
             rows = np.flatnonzero((roles == code) & (labels == label))
-            count = max(minimum, int(np.ceil(share * len(rows) - 1e-9)))
-            random = stream(seed, Purpose.LABELS_KEPT, fold, code, label)
+            count = max(minimum, int(np.ceil(split.label_share * len(rows) - 1e-9)))
+            random = stream(seed, Purpose.LABELS_KEPT, split.fold, code, label)
             kept[random.permutation(rows)[count:]] = -1
     return kept

@@ -53,10 +53,8 @@ class Scores:
         seconds: float,
     ) -> Scores:
         """Scores in single precision from logits of all nodes, shape (N, C)."""
-        target, logits = (
-            task.rows(split, "validation", "test"),
-            logits.astype(np.float32),
-        )
+        target = task.rows(split, "validation", "test")
+        logits = logits.astype(np.float32)
         return cls(held, logits[held], target, logits[target], seconds)
 
 

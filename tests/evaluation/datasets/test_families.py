@@ -13,7 +13,7 @@ from xnq_dist.evaluation.datasets.families import family_of
 from xnq_dist.evaluation.task import TaskSource
 
 
-def test_twitch_and_cora_are_families_and_other_graphs_their_own():
+def test_twitch_and_cora_are_families_and_other_graphs_their_own(tmp_path):
     families = {
         "cora": ("cora", "cora-2", "cora-multi"),
         "twitch": ("twitch-de", "twitch-engb", "twitch-ptbr"),
@@ -23,7 +23,7 @@ def test_twitch_and_cora_are_families_and_other_graphs_their_own():
         "twitchy": ("twitchy",),
     }
     for family, names in families.items():
-        assert {family_of(name) for name in names} == {family}
+        assert {family_of(name, tmp_path) for name in names} == {family}
 
 
 def test_family_that_a_folder_declares_comes_first(tmp_path):
@@ -42,8 +42,8 @@ def test_family_that_a_folder_declares_comes_first(tmp_path):
 def test_graph_of_the_data_folder_is_found_by_its_name(tmp_path, monkeypatch):
     write_graph(tmp_path / "twitch-es", nodes=60, edges=200)
     monkeypatch.setenv("XNQ_DATA_DIR", str(tmp_path))
-    found = find_data("twitch-es", None, None)
-    assert found.tables.nodes == str(tmp_path / "twitch-es" / "nodes.parquet")
-    assert (found.task, found.family) == (TaskSource("twitch-es"), "twitch")
+    tables, task = find_data("twitch-es", None, None)
+    assert tables.nodes == str(tmp_path / "twitch-es" / "nodes.parquet")
+    assert task == TaskSource("twitch-es", family="twitch")
     with pytest.raises(InputError, match="name a folder with"):
         find_data("twitch-xx", None, None)

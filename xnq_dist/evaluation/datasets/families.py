@@ -18,7 +18,7 @@ FAMILIES = ("cora", "facebook100", "twitch")
 """Names of families, whose graphs are named FAMILY or FAMILY-..."""
 
 
-def family_of(name: str, folder: Path | None = None) -> str:
+def family_of(name: str, folder: Path) -> str:
     """The family of a graph or task; its name if it belongs to no family.
 
     Parameters
@@ -35,11 +35,13 @@ def family_of(name: str, folder: Path | None = None) -> str:
 
     Examples
     --------
-    >>> family_of("twitch-engb"), family_of("cora-multi"), family_of("minesweeper")
-    ('twitch', 'cora', 'minesweeper')
+    >>> family_of("twitch-engb", Path("twitch-engb"))
+    'twitch'
+    >>> family_of("minesweeper", Path("minesweeper"))
+    'minesweeper'
     """
-    meta = None if folder is None else folder / "meta.json"
-    if meta is not None and meta.is_file():
+    meta = folder / "meta.json"
+    if meta.is_file():
         try:
             declared = json.loads(meta.read_text(encoding="utf-8")).get("family") or ""
         except (ValueError, AttributeError):

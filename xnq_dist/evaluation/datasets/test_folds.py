@@ -48,20 +48,17 @@ def make_folds(labels: Ints32) -> NDArray[np.int8]:
 
     rows = np.flatnonzero(labels >= 0)
     known = np.asarray(labels)[rows]
-    codes, counts = np.unique(known, return_counts=True)
-    short = np.flatnonzero(counts < FOLDS)
-    if len(short):
-        code, count = codes[short[0]], counts[short[0]]
+    counts = np.bincount(known)
+    if counts.min() < FOLDS:
         raise InputError(
-            f"class {code} has {count} labelled nodes, fewer than the {FOLDS} folds: "
-            "label more nodes of this class, or remove its labels"
+            f"class {counts.argmin()} has {counts.min()} labelled nodes, fewer than "
+            f"the {FOLDS} folds: label more nodes of this class, or remove its labels"
         )
     total = len(known)
-    validation = total * (FOLDS - 1) // (4 * FOLDS)
-    calibration = total * (FOLDS - 1) // (8 * FOLDS)
-    if calibration < len(codes):
+    validation, calibration = total // 5, total // 10
+    if calibration < len(counts):
         raise InputError(
-            f"{total} labelled nodes are too few for folds of {len(codes)} classes: "
+            f"{total} labelled nodes are too few for folds of {len(counts)} classes: "
             f"only {calibration} would be for calibration; label more nodes"
         )
     roles = np.full((FOLDS, len(labels)), -1, np.int8)

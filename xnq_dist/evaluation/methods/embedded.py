@@ -75,13 +75,8 @@ def row_scores(
 
     Without `embed`, the raw features are the embedding.
     """
-    rows, seconds = NodeRows(work), 0.0
-    if embed is not None:
-        made = embed(client, work, configuration)
-        stage = RunDirectory(work.run).stage("embeddings")
-        rows = NodeRows(work, stage, tuple(made.named("part-")))
-        seconds = made.seconds
-    one = partial(fit_split, rows, configuration["C"], seconds)
+    made = None if embed is None else embed(client, work, configuration)
+    one = partial(fit_split, NodeRows(work, made), configuration["C"])
     yield from tasks_on(client, Path(), 0).map(one, splits)
 
 
@@ -91,7 +86,7 @@ def plus_configuration(settings: Settings, draws: int) -> list[Configuration]:
     return [
         {
             "dim": settings.reservoir.dim,
-            "recurrent_scale": list(scales) if isinstance(scales, tuple) else scales,
+            "recurrent_scale": scales,
             "input_scale": inputs,
             "seed": settings.seed,
         }
