@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, dataclass
@@ -111,20 +110,20 @@ def prepare(
         label(run, current, nodes, contents, settings, progress)
         write_scores(run, current, nodes, contents, settings, progress)
         return current
-    began, memory = time.monotonic(), settings.input.memory_bytes
+    memory = settings.input.memory_bytes
     with scratch_folder(settings.scratch) as folder, ExitStack() as held:
         # Values that cannot be used are refused before the edges are sorted.
         rows = _read_rows(nodes, settings, progress)
         run.reuse(STAGE, inputs)
+        attempt = run.stage(STAGE).begin()
         given = held.enter_context(workers())
         tasks = _seeing(edges, given) or in_process(folder, memory)
         graph = _read_graph(edges, rows.ids, settings, tasks, progress)
         book, partitioner = _divide(graph, partitions, settings, progress)
         features = FeatureBlocks(rows.features, rows.index, book, memory, folder)
-        attempt = run.stage(STAGE).begin()
         files, facts = _write(attempt, rows, graph, book, features, tasks, progress)
         facts |= {"partitioner": partitioner, "directed": settings.input.directed}
-        made = attempt.commit(files, inputs, facts, began)
+        made = attempt.commit(files, inputs, facts)
     label(run, made, nodes, contents, settings, progress, rows.labels)
     write_scores(run, made, nodes, contents, settings, progress, rows.scores)
     return made

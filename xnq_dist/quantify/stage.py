@@ -13,7 +13,6 @@ communities. So batches and workers do not change a bit of an estimate.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -129,7 +128,6 @@ def quantify(
     per node, for bootstrap intervals about 40 C bytes per member of a block of
     communities.
     """
-    began = time.monotonic()
     source = choose_source(sources.memberships, settings)
     names = ("graph", "labels", "readout", "posteriors")
     stages = {name: run.complete(name) for name in names}
@@ -185,7 +183,7 @@ def quantify(
     for used in chain(*job.sums, (batch.members for batch, _ in estimated)):
         attempt.delete(used.name)
     run_on_workers(client, forget_nodes)
-    return attempt.commit(files, inputs, facts, began)
+    return attempt.commit(files, inputs, facts)
 
 
 def _learn(
