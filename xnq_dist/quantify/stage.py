@@ -148,7 +148,7 @@ def quantify(
         detected = attempt.table_writer("communities", "communities")
     progress("communities", 0, 1)
     with (
-        open_memberships(run, graph, nodes, sources, settings, source) as memberships,
+        open_memberships(graph, nodes, sources, settings, source) as memberships,
         detected or nullcontext(),
     ):
         progress("communities", 1, 1)
