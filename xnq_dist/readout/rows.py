@@ -27,7 +27,6 @@ __all__ = [
     "OWN",
     "Part",
     "gather_rows",
-    "join",
     "located",
     "sample_rows",
     "write_scored",
@@ -119,16 +118,6 @@ def gather_rows(part: Part, local: Ints) -> NDArray[Any]:
         low, high = np.searchsorted(local, [first, first + len(batch)])
         found.append(batch[local[low:high] - first])
     return np.concatenate(found)
-
-
-def join(pieces: Sequence[NDArray[Any]], places: Sequence[Ints]) -> NDArray[Any]:
-    """Join rows of partitions in canonical order, from the places of each one's."""
-    count = sum(len(at) for at in places)
-    joined = np.empty((count, *pieces[0].shape[1:]), pieces[0].dtype)
-    # Rows go to their places piece by piece: a sorted copy of all takes twice as much.
-    for piece, at in zip(pieces, places, strict=True):
-        joined[at] = piece
-    return joined
 
 
 def located(owned: Sequence[Ints], index: Ints) -> tuple[list[Ints], list[Ints]]:

@@ -6,9 +6,7 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from xnq_dist.core.arrays import Floats32
+from xnq_dist.core.arrays import Floats32, join
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
 from xnq_dist.graph.layout import node_index
@@ -106,8 +104,5 @@ def load_values(
     `where` is the stage whose folder the attempt wrote to; `records` are the round's
     files, in partition order.
     """
-    index = np.concatenate(node_index(graph))
-    values = np.concatenate([where.read_arrays(file)["values"] for file in records])
-    out = np.empty_like(values)
-    out[index] = values
-    return out
+    pieces = [where.read_arrays(file)["values"] for file in records]
+    return join(pieces, node_index(graph))
