@@ -1,4 +1,4 @@
-"""Short names of array types, for signatures; offsets of parts, and parts joined."""
+"""Short names of array types, for signatures; parts of arrays: offsets, blocks."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ __all__ = [
     "Words",
     "join",
     "offsets_of",
+    "slices",
 ]
 
 Floats = NDArray[np.float64]
@@ -38,6 +39,17 @@ def offsets_of(sizes: Any) -> Ints:
     [0, 2, 2, 5]
     """
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+
+def slices(count: int, size: int) -> list[slice]:
+    """Consecutive blocks of `size` rows; the last one may go beyond `count`.
+
+    Examples
+    --------
+    >>> slices(5, 3)
+    [slice(0, 3, None), slice(3, 6, None)]
+    """
+    return [slice(first, first + size) for first in range(0, count, size)]
 
 
 def join(pieces: Sequence[NDArray[Any]], places: Sequence[Ints]) -> NDArray[Any]:

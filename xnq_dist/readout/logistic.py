@@ -33,7 +33,7 @@ from scipy.linalg.lapack import dtrtri
 from scipy.sparse import diags_array
 from scipy.special import log_softmax
 
-from xnq_dist.core.arrays import Floats, Floats32, Ints32
+from xnq_dist.core.arrays import Floats, Floats32, Ints32, slices
 from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.products import product
@@ -101,7 +101,7 @@ def fit_jobs(jobs: Sequence[FitJob], threads: int = 1) -> list[LinearModel]:
     A fit that does not reach its tolerance has `converged` False.
     """
     size = max(1, -(-len(jobs) // threads))
-    shares = [jobs[first : first + size] for first in range(0, len(jobs), size)]
+    shares = [jobs[block] for block in slices(len(jobs), size)]
     return list(chain(*map_threads(_fit_together, shares, threads)))
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Bools, Floats, Ints32
+from xnq_dist.core.arrays import Bools, Floats, Ints32, slices
 from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.core.products import multiply, pack
 from xnq_dist.readout.lbfgs import TOLERANCE
@@ -130,7 +130,7 @@ class Rows:
     def blocks(self) -> list[slice]:
         """Blocks of rows that fit in a level-2 cache as float64."""
         count, rows = len(self.labels), max(1, VALUES // max(1, self.x.shape[1]))
-        return [slice(first, first + rows) for first in range(0, count, rows)]
+        return slices(count, rows)
 
     def moments_of(self, folds: int, problem: Problem | None = None) -> Moments:
         """Moments of the rows with a fold.

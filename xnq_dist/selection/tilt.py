@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Floats, Ints
+from xnq_dist.core.arrays import Floats, Ints, slices
 from xnq_dist.selection.scored_rows import normalised
 
 __all__ = ["logit_variance", "solve_bias", "tilted", "tilted_mean"]
@@ -43,8 +43,8 @@ def _blocks(
     posteriors: NDArray[np.floating], rows: Ints, prior: Floats
 ) -> Iterator[Floats]:
     """Yield blocks of normalised rows."""
-    for first in range(0, len(rows), BLOCK):
-        yield normalised(posteriors[rows[first : first + BLOCK]], prior)
+    for block in slices(len(rows), BLOCK):
+        yield normalised(posteriors[rows[block]], prior)
 
 
 def logit_variance(covariance: Floats, shares: Floats) -> Floats:

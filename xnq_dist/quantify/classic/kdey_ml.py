@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.interpolate import CubicSpline
 
-from xnq_dist.core.arrays import Floats, Ints32
+from xnq_dist.core.arrays import Floats, Ints32, slices
 from xnq_dist.core.products import multiply, pack
 from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.classic.members import (
@@ -121,8 +121,7 @@ def _log_kernel_mean(at: Floats, labelled: Floats) -> Floats:
     panels = pack(np.column_stack([y, (y * y).sum(axis=1) / -2]).T)
     logs = np.empty(len(at))
     rows = max(1, PAIRS // len(labelled))
-    for first in range(0, len(at), rows):
-        part = slice(first, first + rows)
+    for part in slices(len(at), rows):
         nearness = np.empty((len(logs[part]), len(y)))
         multiply(x[part], panels, nearness)
         nearest = nearness.max(axis=1)

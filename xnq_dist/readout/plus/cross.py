@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32, join
+from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32, join, slices
 from xnq_dist.core.random_bits import Purpose
 from xnq_dist.core.store import Attempt, FileRecord
 from xnq_dist.core.waiting import gather
@@ -182,8 +182,7 @@ def _second_rows(
     width = len(blocks) * (classes - 1) + features.shape[2]
     z = np.empty((n, count, width), np.float32)
     out_of_fold = np.empty((n, len(blocks), classes))
-    for begin in range(0, n, BLOCK):
-        block = slice(begin, begin + BLOCK)
+    for block in slices(n, BLOCK):
         scores = first.scores(x[block])
         each = np.arange(len(scores))
         out_of_fold[block] = scores[each, folds[block]]

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Floats, Floats32, Ints
+from xnq_dist.core.arrays import Floats, Floats32, Ints, slices
 from xnq_dist.core.store import Attempt, FileRecord, Stage
 from xnq_dist.core.waiting import gather
 from xnq_dist.readout.plus.first_stage import FirstStage
@@ -134,8 +134,7 @@ class Around:
         found = np.empty(shape, np.float32)
         found[:, :, count:] = scores[:, None]
         # In blocks, because float64 intermediates take several times the memory.
-        for first in range(0, len(chosen), BLOCK):
-            block = slice(first, first + BLOCK)
+        for block in slices(len(chosen), BLOCK):
             parts = [self.split(each[block]) for each in rounds]
             for at, variant in enumerate(chosen[block].T):
                 found[block, at, :count] = self._of_variant(parts, variant)
