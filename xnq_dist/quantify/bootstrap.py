@@ -195,7 +195,7 @@ class Bootstrap:
         squares -= total * total / self.resamples
         # NaN: a community without members.
         spread = np.nan_to_num(squares / max(self.resamples - 1, 1))
-        return np.asarray(np.maximum(spread, 0.0))
+        return np.maximum(spread, 0.0)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -175,8 +175,8 @@ def _fit_sigmoid(score: Floats, positive: Bools, each: Floats) -> tuple[float, f
 def _scores(kind: str, logits: Floats) -> Floats:
     """Return what slopes multiply: logits, posteriors, or log-odds of each class."""
     if kind == "platt":
-        return np.asarray(softmax(logits, axis=1), np.float64)
+        return softmax(logits, axis=1)
     if kind != "platt_logit":
         return logits
     others = np.stack([np.delete(logits, c, axis=1) for c in range(logits.shape[1])])
-    return np.asarray(logits - logsumexp(others, axis=2).T)
+    return logits - logsumexp(others, axis=2).T

@@ -253,13 +253,13 @@ def stacked(models: Sequence[LinearModel]) -> tuple[Floats, Floats]:
 def decision(model: LinearModel, x: NDArray[Any]) -> Floats:
     """Logits of rows, float64, (n, C); bits of a row do not depend on the others."""
     weights = cast(Floats32, np.ascontiguousarray(model.coef.T))
-    return np.asarray(product(x, weights) + model.intercept, np.float64)
+    return product(x, weights) + model.intercept
 
 
 def row_losses(logits: Floats, labels: Ints32) -> Floats:
     """Log-loss of each row, -log p(label), shape (n,)."""
     chosen = log_shares(logits)[np.arange(len(labels)), labels]
-    return np.asarray(-chosen, np.float64)
+    return -chosen
 
 
 def log_shares(logits: Floats) -> Floats:

@@ -61,7 +61,7 @@ class Moments:
         count, mean = self.without(())
         values = self.products / max(count, 1e-300)
         if values.ndim == 1:
-            return np.asarray(np.maximum(values - mean**2, ROUNDING * values))
+            return np.maximum(values - mean**2, ROUNDING * values)
         rounded = ROUNDING * values.diagonal()
         values -= np.outer(mean, mean)
         values[np.diag_indices(len(values))] += rounded
@@ -194,7 +194,7 @@ def _curvature(logits: Floats) -> Floats:
     """Second derivative of losses by a logit, mean over the classes, shape (m,)."""
     if logits.shape[1] == 1:
         half = np.exp(-np.abs(logits[:, 0]))
-        return np.asarray(half / (1.0 + half) ** 2)
+        return half / (1.0 + half) ** 2
     shares = np.exp(logits - logits.max(axis=1, keepdims=True))
     shares /= shares.sum(axis=1, keepdims=True)
     return np.asarray((shares * (1.0 - shares)).mean(axis=1))

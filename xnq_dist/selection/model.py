@@ -87,7 +87,7 @@ class Terms:
         g = self.dense @ of_columns
         for factor, its_effects in zip(self.factors, of_groups, strict=True):
             g += factor @ its_effects
-        return np.asarray(g)
+        return g
 
     def slopes(self, rows: Floats) -> Floats:
         """Sum over nodes of each effect's column times `rows`, shape (E,)."""
@@ -160,7 +160,7 @@ class SelectionFit(_State):
         right = np.zeros((len(self.information), n_classes - 1))
         right[of_bias] = np.eye(n_classes - 1)
         inverse = cho_solve(cho_factor(self.information), right)[of_bias]
-        return np.asarray(basis @ inverse @ basis.T)
+        return basis @ inverse @ basis.T
 
 
 def fit_model(
@@ -229,7 +229,7 @@ class _Problem:
     def state(self, point: Floats) -> _State:
         n, first = self.n_classes, self.n_classes + 1
         last = first + self.basis.shape[1]
-        bias = np.asarray(self.basis @ point[first:last])
+        bias = self.basis @ point[first:last]
         logits = point[:n] + point[n] * self.logs
         logits -= logits.max(axis=1, keepdims=True)
         p = np.exp(logits)

@@ -101,7 +101,7 @@ def log_densities(posteriors: Floats, labels: Ints32) -> Callable[[Floats], Floa
         return exact
     grid = np.linspace(0.0, 1.0, CELLS + 1)
     spline = CubicSpline(grid, exact(_both(grid)))
-    return lambda at: np.asarray(spline(at[:, 1] / at.sum(axis=1)))
+    return lambda at: spline(at[:, 1] / at.sum(axis=1))
 
 
 def _both(second: Floats) -> Floats:

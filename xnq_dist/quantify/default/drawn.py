@@ -190,4 +190,4 @@ def _calibration_covariance(reference: Reference, code: int) -> Floats:
     )
     count = int(np.count_nonzero(reference.labels == code))
     rarer = max(1, min(count, len(reference.labels) - count))
-    return np.asarray(np.linalg.inv(information) * INFLATION * (1 + FEW / rarer))
+    return np.linalg.inv(information) * INFLATION * (1 + FEW / rarer)

@@ -227,4 +227,4 @@ def _between(
 
 def _weights(posteriors: Floats, least: float) -> Floats:
     inside = np.clip(posteriors, least, 1 - least)
-    return np.asarray(inside * (1 - inside))
+    return inside * (1 - inside)

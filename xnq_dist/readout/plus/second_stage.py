@@ -353,4 +353,4 @@ def pool_weights(logs: Floats, labels: Ints32, each: Floats) -> Floats:
 
     with one_blas_thread():
         solution = minimize(objective, np.zeros(count), jac=True, method="L-BFGS-B")
-    return np.asarray(softmax(solution.x), np.float64)
+    return softmax(solution.x)
