@@ -56,7 +56,7 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-GRID = tuple(float(10.0 ** (step / 2)) for step in range(-4, 7))
+GRID = tuple(10.0 ** (step / 2) for step in range(-4, 7))
 """Values of C tried when it is to be selected: 1e-2 to 1e3 in half decades."""
 ROUNDS, COLUMNS_A_ROUND = 12, 24
 """Evaluations of the objective before the coordinates are rescaled, and columns per
@@ -216,12 +216,12 @@ def _search(job: FitJob, scale: _Scale) -> Generator[Problem, Sums, LinearModel]
             more = (HALF * (len(logs) * np.exp(logs) - 1))[-outputs:]
             slopes = slopes + more[:, None] * mean
             intercepts = intercepts + more
-        value = loss / count + float((ridge * problem.coef**2).sum()) / 2
+        value = loss / count + (ridge * problem.coef**2).sum() / 2
         # Derivatives by the coefficients of centred rows.
         slopes = (slopes - intercepts[:, None] * middle) / count
         slopes = (slopes + ridge * problem.coef) @ scale.inverse.T
         gradient = np.column_stack([slopes, intercepts / (count * root)])
-        return float(value), gradient.ravel()
+        return value, gradient.ravel()
 
     converged = False
     for refreshed in range(REFRESHES + 1):
@@ -229,7 +229,7 @@ def _search(job: FitJob, scale: _Scale) -> Generator[Problem, Sums, LinearModel]
             # Rescale the coordinates by the Hessian at the point.
             moments = rows.moments_of(1, at)
             weight, middle = moments.without(())
-            root = max(float(np.sqrt(weight / count)), 1e-6)
+            root = max(np.sqrt(weight / count), 1e-6)
             scale = _Scale.of(moments.covariance() * (weight / count), ridge)
         shift = (at.intercept + at.coef @ middle) * root
         start = np.column_stack([at.coef @ scale.factor, shift]).ravel()

@@ -50,7 +50,7 @@ class Moments:
     def without(self, hidden: Sequence[int]) -> tuple[float, Floats]:
         """Summed weights and mean of the rows outside the folds `hidden`."""
         used = ~np.isin(np.arange(len(self.counts)), hidden)
-        count = float(self.counts[used].sum())
+        count = self.counts[used].sum()
         return count, self.totals[used].sum(axis=0) / max(count, 1e-300)
 
     def covariance(self) -> Floats:
@@ -70,11 +70,11 @@ class Moments:
     def total_variance(self) -> float:
         """Sum of the columns' variances; 1 if all are constant."""
         total, size = (
-            float((values if values.ndim == 1 else values.diagonal()).sum())
+            (values if values.ndim == 1 else values.diagonal()).sum()
             for values in (self.covariance(), self.products)
         )
         # Of constant columns, it is the rounding error of the squares.
-        size /= max(1.0, float(self.counts.sum()))
+        size /= max(1.0, self.counts.sum())
         return total if total > 2 * ROUNDING * size else 1.0
 
 

@@ -179,7 +179,7 @@ def fit_model(
     for _ in range(ROUNDS):
         gradient, information = problem.slopes(state)
         step = cho_solve(cho_factor(information), gradient)
-        gain = float(gradient @ step)
+        gain = gradient @ step
         if gain < TOLERANCE * len(rows.labels):
             converged = True
             break
@@ -240,8 +240,8 @@ class _Problem:
         eta = self.terms.values(point[last:]) - np.log(mass)
         signs = 2 * self.labelled - 1
         away = point - self.middle
-        objective = float(likelihood.sum() + log_expit(signs * eta).sum())
-        objective -= 0.5 * float((self.precision * away * away).sum())
+        objective = likelihood.sum() + log_expit(signs * eta).sum()
+        objective -= 0.5 * (self.precision * away * away).sum()
         return _State(point, bias, p, expit(eta), objective)
 
     def slopes(self, state: _State) -> tuple[Floats, Floats]:

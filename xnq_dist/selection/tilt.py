@@ -80,7 +80,7 @@ def solve_bias(
             products = block * np.exp(point)
             total = products.sum(axis=1, keepdims=True)
             products /= total
-            value += float(np.log(total).sum()) / len(rows)
+            value += np.log(total).sum() / len(rows)
             mean += products.sum(axis=0) / len(rows)
             second -= products.T @ products / len(rows)
         return value, mean - shares, second + np.diag(mean)

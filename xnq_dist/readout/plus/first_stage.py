@@ -27,7 +27,7 @@ from xnq_dist.readout.regularisation import cross_fit, search_from_middle
 
 __all__ = ["GRID", "FirstStage", "columns_of", "fit_block"]
 
-GRID = tuple(float(10.0**step) for step in range(-1, 6))
+GRID = tuple(10.0**step for step in range(-1, 6))
 """Values of C for rows of total variance 1."""
 
 

@@ -67,7 +67,7 @@ __all__ = [
 ]
 
 
-GRID = tuple(float(10.0**step) for step in range(-3, 2))
+GRID = tuple(10.0**step for step in range(-3, 2))
 """Values of C of the logistic regression, on standardised columns."""
 LEADING = 32
 """Leading columns of the spectrum and of components of features that trees use."""
@@ -344,10 +344,10 @@ def pool_weights(logs: Floats, labels: Ints32, each: Floats) -> Floats:
         total = np.tensordot(weights, logs, axes=1)
         top = np.logaddexp.reduce(total, axis=1)
         shares = np.exp(total - top[:, None])
-        loss = float((each * (top - weights @ taken)).sum())
+        loss = (each * (top - weights @ taken)).sum()
         slope = np.einsum("nc,mnc->m", shares * each[:, None], logs) - reached
         # Penalty: Kullback-Leibler divergence of equal weights from these.
-        loss -= PULL * float(np.log(weights).mean())
+        loss -= PULL * np.log(weights).mean()
         slope -= PULL / (count * weights)
         return loss / rows, weights * (slope - weights @ slope) / rows
 
