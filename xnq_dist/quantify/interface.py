@@ -158,7 +158,7 @@ class Communities:
         """
         begin = 0
         while begin < len(self):
-            limit = int(self.offsets[begin]) + memberships
+            limit = self.offsets[begin] + memberships
             end = int(np.searchsorted(self.offsets, limit, side="left"))
             end = min(max(end, begin + 1), begin + communities, len(self))
             ends = self.offsets[begin : end + 1]

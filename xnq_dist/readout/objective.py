@@ -119,7 +119,7 @@ class Rows:
     """Moments of all rows with a fold, which all fits share."""
 
     def __post_init__(self) -> None:
-        self.moments = self.moments_of(int(self.folds.max(initial=0)) + 1)
+        self.moments = self.moments_of(self.folds.max(initial=0) + 1)
 
     @cached_property
     def used(self) -> Floats:

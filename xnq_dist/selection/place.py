@@ -55,7 +55,7 @@ def _indicators(codes: Ints32) -> csr_array[Any]:
     """A column of zeros and ones for each group; a row of zeros for the code -1."""
     known = codes >= 0
     ends = offsets_of(known)
-    shape = len(codes), int(codes.max()) + 1
+    shape = len(codes), codes.max() + 1
     return csr_array((np.ones(ends[-1]), codes[known], ends), shape=shape)
 
 

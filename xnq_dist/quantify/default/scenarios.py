@@ -121,7 +121,7 @@ def shares_left(
     expected = shares / shares.sum() * n_nodes
     left = expected - labelled
     if not (left > 0).all():
-        code = int(np.argmin(left))
+        code = np.argmin(left)
         name = list(counts)[code]
         raise InputError(
             f"labels.prior gives class {name!r} {expected[code]:,.0f} of {n_nodes:,} "

@@ -77,7 +77,7 @@ def group_folds(groups: Ints32, known: Bools, count: int) -> Ints32:
     >>> group_folds(groups, np.ones(10, bool), 2).tolist()
     [0, 1, 1, 0]
     """
-    number = np.bincount(groups[known], minlength=int(groups.max(initial=0)) + 1)
+    number = np.bincount(groups[known], minlength=groups.max(initial=0) + 1)
     folds = (np.arange(len(number)) % count).astype(np.int32)
     labels = np.zeros(count)
     for group in np.argsort(-number, kind="stable")[: np.count_nonzero(number)]:

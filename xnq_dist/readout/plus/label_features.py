@@ -92,7 +92,7 @@ class Around:
         """
         known = self.where.read_arrays(self.labels[number])
         labels, folds = known["labels"], known["folds"]
-        first, classes = self.first_stage(), int(self.priors.shape[1])
+        first, classes = self.first_stage(), self.priors.shape[1]
         width = label_width(self.variants, classes)
         out = np.empty((len(labels), width), np.float32)
         counts, posteriors, degree = self.split(out)
