@@ -6,6 +6,7 @@ The tasks are functions that read and write files; this module does not import D
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -69,7 +70,7 @@ class BatchJob:
     run: RunDirectory
     attempt: Attempt
     settings: Settings
-    sums: tuple[tuple[FileRecord, ...], ...] = ()
+    sums: Sequence[Sequence[FileRecord]] = ()
     """Files of each round of sums over neighbours: of their posteriors and votes, or
     for `auto` of their labels by fold. Empty: the quantifier needs none."""
     learnt: FileRecord | None = None

@@ -83,10 +83,8 @@ class Bootstrap:
         resamples, level = settings.intervals.resamples, settings.intervals.level
         if not resamples or quantifier.gives_intervals:
             return None
-        recalibrated = not quantifier.adjusts_posteriors
-        replicates = make_replicates(
-            reference, resamples, settings.seed, calibrated=recalibrated
-        )
+        calibrated = not quantifier.adjusts_posteriors
+        replicates = make_replicates(reference, resamples, settings.seed, calibrated)
         return cls(quantifier, replicates, resamples, level, settings.seed)
 
     def with_ends(

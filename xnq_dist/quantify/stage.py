@@ -162,8 +162,8 @@ def quantify(
         estimated = _over(batches, estimate_batch, job, client, progress)
     of_graph = result(client, whole)
     labels = label_facts(learnt.get("labels"), of_graph, classes, settings)
-    table, counts = write_tables(job, memberships, classes, quantifier.name, estimated)
     method = quantifier.name
+    table, counts = write_tables(job, memberships, classes, method, estimated)
     totals = total_rows(of_graph["answer"], classes, method, settings, labels)
     files = [table, attempt.write_table("totals", totals, "totals")]
     files += [job.learnt] if job.learnt is not None else []
@@ -173,7 +173,7 @@ def quantify(
         "unknown_dropped": memberships.unknown_dropped,
         "source": source,
         "detected": memberships.digest,
-        "quantifier": quantifier.name,
+        "quantifier": method,
         **counts,
         **learnt,
     }
@@ -202,14 +202,13 @@ def _learn(
         start = partial(labelled_by_fold, run, folds, settings.seed)
         rounds = WALKS
     if start is not None:
-        turns = range(1, rounds + 1)
         files = propagate(
             *(client, graph, start, only_sums),
-            *(turns, job.attempt, "sums"),
+            *(range(1, rounds + 1), job.attempt, "sums"),
             weighted=not auto,
             backend=settings.backend,
         )
-        job = replace(job, sums=tuple(tuple(files[turn]) for turn in turns))
+        job = replace(job, sums=list(files.values()))
     if not auto:
         return job, {}
     record, labels = result(client, client.submit(learn_from, job, pure=False))
