@@ -189,7 +189,7 @@ def _distinct(batches: Iterator[Batch], column: str) -> NodeIds | None:
 
 def community_batches(
     chunks: Iterator[PairChunk],
-    memberships: int = 1 << 22,
+    memberships: int,
     communities: int = 1 << 17,
 ) -> Iterator[tuple[int, Communities]]:
     """Divide the communities of sorted chunks: see `Communities.parts`."""

@@ -59,8 +59,8 @@ def normalised(posteriors: NDArray[np.floating], prior: Floats) -> Floats:
     """Normalise rows to sum to 1; the prior replaces a row of zeros."""
     rows = np.asarray(posteriors, np.float64)
     total = rows.sum(axis=1, keepdims=True)
-    mean = np.broadcast_to(prior / prior.sum(), rows.shape)
-    return np.where(total > 0, rows / np.where(total > 0, total, 1.0), mean)
+    rows = rows / np.where(total > 0, total, 1.0)
+    return np.where(total > 0, rows, prior / prior.sum())
 
 
 def bounded(
