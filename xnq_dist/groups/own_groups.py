@@ -21,7 +21,7 @@ from xnq_dist.groups import streamed
 from xnq_dist.groups.detection import groups_by_all_edges
 from xnq_dist.groups.leiden import leiden
 
-__all__ = ["FINE", "Groups", "degree_bins", "degree_groups", "node_groups"]
+__all__ = ["FINE", "Groups", "degree_groups", "node_groups"]
 
 RESOLUTION = 3.0
 """Resolution of Leiden for the coarse groups."""
@@ -47,12 +47,6 @@ class Groups:
         return np.stack([*self.links, self.degree])
 
 
-def degree_bins(degree: NDArray[np.number], count: int) -> Ints32:
-    """Bins of about equal size, nodes of the same degree together, shape (n,)."""
-    ends = np.quantile(degree, np.arange(1, count) / count)
-    return np.searchsorted(np.unique(ends), degree, side="left").astype(np.int32)
-
-
 def degree_groups(degree: NDArray[np.integer]) -> Ints32:
     """At most `DEGREES` groups of about equal size, nodes of a degree together.
 
@@ -61,7 +55,8 @@ def degree_groups(degree: NDArray[np.integer]) -> Ints32:
     >>> degree_groups(np.array([5, 1, 1, 9])).tolist()
     [1, 0, 0, 2]
     """
-    bins = degree_bins(degree, DEGREES)
+    ends = np.unique(np.quantile(degree, np.arange(1, DEGREES) / DEGREES))
+    bins = np.searchsorted(ends, degree, side="left")
     return np.unique(bins, return_inverse=True)[1].astype(np.int32)
 
 

@@ -11,11 +11,10 @@ from scipy.sparse import csr_array
 from scipy.special import expit, gammaincc, ndtri
 
 from xnq_dist.core.arrays import Bools, Floats, Ints32, offsets_of
-from xnq_dist.groups.own_groups import degree_bins
 from xnq_dist.selection.model import Terms, plain_terms
 from xnq_dist.selection.scored_rows import ScoredRows
 
-__all__ = ["place_terms", "uneven"]
+__all__ = ["degree_bins", "place_terms", "uneven"]
 
 
 DEGREE_BINS = 20
@@ -34,6 +33,12 @@ CLOSE = 0.01
 """Relative change of the variances at which their search stops."""
 TINY = 1e-300
 """Smallest tail probability; it is that of a standard normal value of 37."""
+
+
+def degree_bins(degree: Floats, count: int) -> Ints32:
+    """Bins of about equal size, nodes of the same degree together, shape (n,)."""
+    ends = np.quantile(degree, np.arange(1, count) / count)
+    return np.searchsorted(np.unique(ends), degree, side="left").astype(np.int32)
 
 
 def place_terms(rows: ScoredRows) -> Terms:

@@ -13,9 +13,8 @@ from scipy.special import chdtrc, gammaln
 
 from xnq_dist.core.arrays import Floats
 from xnq_dist.core.blocks import one_blas_thread
-from xnq_dist.groups.own_groups import degree_bins
 from xnq_dist.selection.model import SelectionFit, Terms, fit_model, plain_terms
-from xnq_dist.selection.place import DECILES, place_terms, uneven
+from xnq_dist.selection.place import DECILES, degree_bins, place_terms, uneven
 from xnq_dist.selection.scored_rows import ScoredRows
 from xnq_dist.selection.tilt import tilted
 
