@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from tests.readout.test_plus_label_features import VARIANTS
-from xnq_dist.core.arrays import join
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.need import PartitionCounts
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.plan import GraphSize, Workers, add_up
 from xnq_dist.readout.plus.label_features import Around, label_width
 from xnq_dist.readout.rows import Part
+from xnq_dist.reservoir.context import join
 
 
 def peak_of(work):

@@ -1,8 +1,7 @@
-"""Short names of array types, for signatures; parts of arrays: offsets, blocks."""
+"""Short names of array types, for signatures, and the offsets of parts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,7 @@ __all__ = [
     "Ints",
     "Ints32",
     "Words",
-    "join",
     "offsets_of",
-    "slices",
 ]
 
 Floats = NDArray[np.float64]
@@ -39,24 +36,3 @@ def offsets_of(sizes: Any) -> Ints:
     [0, 2, 2, 5]
     """
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-
-
-def slices(count: int, size: int) -> list[slice]:
-    """Consecutive blocks of `size` rows; the last one may go beyond `count`.
-
-    Examples
-    --------
-    >>> slices(5, 3)
-    [slice(0, 3, None), slice(3, 6, None)]
-    """
-    return [slice(first, first + size) for first in range(0, count, size)]
-
-
-def join(pieces: Sequence[NDArray[Any]], places: Sequence[Ints]) -> NDArray[Any]:
-    """Join rows of partitions in canonical order, from the places of each one's."""
-    count = sum(len(at) for at in places)
-    joined = np.empty((count, *pieces[0].shape[1:]), pieces[0].dtype)
-    # Rows go to their places piece by piece: a sorted copy of all takes twice as much.
-    for piece, at in zip(pieces, places, strict=True):
-        joined[at] = piece
-    return joined

@@ -16,6 +16,7 @@ from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.method_records import METHODS
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Attempt, FileRecord, RunDirectory
+from xnq_dist.graph.layout import node_index
 from xnq_dist.quantify.bootstrap import Bootstrap
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.pooling import label_evidence
@@ -40,7 +41,7 @@ from xnq_dist.quantify.loading import (
     with_own_folds,
 )
 from xnq_dist.quantify.registry import make_quantifier
-from xnq_dist.reservoir.propagation import load_values
+from xnq_dist.reservoir.context import join
 
 __all__ = [
     "BatchJob",
@@ -98,8 +99,9 @@ class BatchJob:
             # Classic quantifiers compare members with labelled nodes.
             nodes = with_own_folds(run, nodes)
             for files in self.sums:
-                found = load_values(self.attempt, files, run.complete("graph"))
-                sums = found.astype(np.float64)
+                found = [self.attempt.read_arrays(file)["values"] for file in files]
+                owned = node_index(run.complete("graph"))
+                sums = join(found, owned).astype(np.float64)
                 nodes = replace(nodes, neighbours=sums)
                 reference = replace(reference, neighbours=sums[reference.rows])
         return nodes, reference

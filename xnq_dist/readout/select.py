@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Floats32, Ints, Ints32, join
+from xnq_dist.core.arrays import Floats32, Ints, Ints32
 from xnq_dist.core.cluster import workers
 from xnq_dist.core.differences import shown
 from xnq_dist.core.inputs import selects_scales
@@ -41,6 +41,7 @@ from xnq_dist.readout.regularisation import climb, cross_fit
 from xnq_dist.readout.rows import located
 from xnq_dist.readout.work import to_fit
 from xnq_dist.reservoir.checkpoint import Checkpoints
+from xnq_dist.reservoir.context import join
 from xnq_dist.reservoir.embed import reservoir_spec
 from xnq_dist.reservoir.supersteps import run_reservoir
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Floats, Ints, Ints32, join
+from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.cluster import threads_each, workers
 from xnq_dist.core.errors import DoesNotFitError, StageError
 from xnq_dist.core.progress import Progress, silent
@@ -27,6 +27,7 @@ from xnq_dist.core.store import (
 from xnq_dist.core.waiting import wait_all
 from xnq_dist.graph.layout import node_index
 from xnq_dist.readout.rows import Part, gather_rows, located, sample_rows
+from xnq_dist.reservoir.context import join
 
 if TYPE_CHECKING:
     from distributed import Client, Future

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from xnq_dist.core.arrays import Floats32, slices
+from xnq_dist.core.arrays import Floats32
 from xnq_dist.core.backend import Backend, GpuBackend, choose
 from xnq_dist.graph.halo import Partition
 from xnq_dist.reservoir import device
@@ -63,7 +63,8 @@ class Sums:
         """
         partition, sums = self._topology[number], np.empty_like(values)
         if isinstance(self._math, GpuBackend):
-            for columns in slices(values.shape[1], device.COLUMNS):
+            for first in range(0, values.shape[1], device.COLUMNS):
+                columns = slice(first, first + device.COLUMNS)
                 part = values[:, columns], halo[:, columns], sums[:, columns]
                 device.gather(self._math, partition, *part)
         else:
