@@ -63,8 +63,7 @@ class Checkpoints:
         attempt = self.at(exchange.step).begin()
         files = exchange.apply(partial(_write_states, attempt))
         attempt.commit(files, self.inputs, {"superstep": exchange.step})
-        names = self.stage.names()
-        mine = [name for name in names if name.startswith(self.prefix)]
+        mine = [name for name in self.stage.names() if name.startswith(self.prefix)]
         # Checkpoints of later supersteps belong to other settings.
         stay = [name for name in mine if name <= attempt.name][-kept:]
         for name in {*mine}.difference(stay):
