@@ -76,10 +76,10 @@ def check_inputs(
     for line in lines(profile, settings.disclosure.min_size, brief=True):
         log.info("%s", line)
     check_findings(profile.findings)
-    counts = [(str(value), labelled) for value, labelled in profile.classes]
-    _check_classes(settings, [name for name, _ in counts])
+    counts = {str(value): labelled for value, labelled in profile.classes}
+    _check_classes(settings, list(counts))
     prior, total = settings.labels.prior, profile.tables["nodes"]["rows"]
-    unlabelled = total > sum(labelled for _, labelled in counts)
+    unlabelled = total > sum(counts.values())
     if prior and unlabelled and settings.quantifier == "auto":
         shares_left(prior, counts, total)
     return profile

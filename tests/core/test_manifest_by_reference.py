@@ -20,7 +20,7 @@ def written(stage: Stage, count: int) -> Manifest:
         for number in range(count)
     ]
     facts = {"sizes": list(range(count))}
-    return attempt.commit(files, {"seed": 1}, facts, 1.0)
+    return attempt.commit(files, {"seed": 1}, facts)
 
 
 def test_its_bytes_are_independent_of_the_number_of_files(tmp_path):

@@ -61,7 +61,7 @@ def write_posteriors(run, manifest, posteriors, prior=PRIOR):
     degree = degree_groups(np.diff(adjacency.indptr))
     arrays = {"groups": groups, "fine": fine, "degree": degree}
     files = [attempt.write_arrays("groups", **arrays)]
-    attempt.commit(files, {}, {"prior": prior}, 0.0)
+    attempt.commit(files, {}, {"prior": prior})
     target = run.stage("posteriors")
     attempt = target.begin()
     files = []
@@ -80,7 +80,7 @@ def write_posteriors(run, manifest, posteriors, prior=PRIOR):
             }
         )
         files.append(attempt.write_table(f"part-{number:05d}", table, "posteriors"))
-    attempt.commit(files, {"sum": float(posteriors.sum())}, {}, 0.0)
+    attempt.commit(files, {"sum": float(posteriors.sum())}, {})
 
 
 def draw_memberships(folder: Path, count: int = 40, seed: int = 1):

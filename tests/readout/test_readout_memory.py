@@ -13,7 +13,8 @@ from xnq_dist.core.need import PartitionCounts
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.plan import GraphSize, Workers, add_up
 from xnq_dist.readout.plus.label_features import Around, label_width
-from xnq_dist.readout.rows import Part, join
+from xnq_dist.readout.rows import Part
+from xnq_dist.reservoir.context import join
 
 
 def peak_of(work):

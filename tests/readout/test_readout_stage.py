@@ -70,16 +70,16 @@ def make_run(folder, parts, x, labels, role, classes=3, dtype="float32", empty=F
         table = pa.table({"node_id": ids, "embedding": states_of})
         row_files.append(second.write_table(f"part-{number:05d}", table, "embeddings"))
     facts = {"n_nodes": len(x), "n_edges": 0, "partitions": len(pieces)}
-    made = first.commit(node_files, {"parts": parts}, facts, 0.0)
+    made = first.commit(node_files, {"parts": parts}, facts)
     of_graph = {"graph": made.fingerprint}
     facts = {
         "classes": ["cat", "dog", "eel", "fox"][:classes],
         "has_roles": any(r is not None for r in role),
         "n_labelled": int((labels >= 0).sum()),
     }
-    third.commit(label_files, of_graph, facts, 0.0)
+    third.commit(label_files, of_graph, facts)
     facts = {"dim": x.shape[1]}
-    second.commit(row_files, of_graph | {"dtype": str(dtype)}, facts, 0.0)
+    second.commit(row_files, of_graph | {"dtype": str(dtype)}, facts)
     return run
 
 

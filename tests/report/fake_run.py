@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -215,5 +214,5 @@ def write_fake_run(
                 record = attempt.write_table("communities", detected, "communities")
                 files.append(record)
         inputs = {"communities": source} if name == "quantify" else {}
-        attempt.commit(files, inputs, values, time.monotonic())
+        attempt.commit(files, inputs, values)
     return run

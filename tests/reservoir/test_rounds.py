@@ -12,8 +12,9 @@ import pytest
 
 from tests.conftest import small_settings, with_graph, write_graph
 from xnq_dist.core.store import Manifest, RunDirectory
-from xnq_dist.graph.layout import load_nodes, read_adjacency
-from xnq_dist.reservoir.propagation import load_values, propagate
+from xnq_dist.graph.layout import load_nodes, node_index, read_adjacency
+from xnq_dist.reservoir.context import join
+from xnq_dist.reservoir.propagation import propagate
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,12 @@ def propagated(run, manifest, client, keep, step=None, **options):
         "r",
         **options,
     )
-    return {t: load_values(where, f, manifest) for t, f in found.items()}
+    return {
+        turn: join(
+            [where.read_arrays(file)["values"] for file in files], node_index(manifest)
+        )
+        for turn, files in found.items()
+    }
 
 
 def twin(adjacency, rounds: int) -> list[np.ndarray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from textwrap import wrap
 from typing import Any
 
 import yaml
@@ -71,7 +72,7 @@ def typed(value: Any) -> str:
 
 
 def settings_help(names: Collection[str] | None = None) -> str:
-    """Help text of these settings, two lines per setting; None: of all."""
+    """Help text of these settings; None: of all."""
     lines = ["Settings (--set KEY=VALUE, or the same names in a YAML file):"]
     group = ""
     for name, values, default, meaning in settings_rows():
@@ -80,5 +81,5 @@ def settings_help(names: Collection[str] | None = None) -> str:
         if group != (group := group_of(name)):
             lines.append(f"\n{group}")
         lines.append(f"  {name} = {default}  [{values}]")
-        lines.append(f"      {meaning}")
+        lines += wrap(meaning, 88, initial_indent=" " * 6, subsequent_indent=" " * 6)
     return "\n".join(lines)

@@ -8,7 +8,6 @@ label weights.
 from __future__ import annotations
 
 import logging
-import time
 
 import pyarrow as pa
 
@@ -53,7 +52,6 @@ def label(
     if current is not None and current.fingerprint == fingerprint(inputs):
         log.info("stage %s: complete, nothing to do", STAGE)
         return current
-    began = time.monotonic()
     if known is None:
         known = read_labels(table, settings, load_ids(graph), progress)
     run.reuse(STAGE, inputs)
@@ -70,4 +68,4 @@ def label(
         files.append(attempt.write_table(stem, rows, "node_labels"))
     if known.weights is not None:
         files.append(attempt.write_arrays(LABEL_WEIGHTS, weights=known.weights))
-    return attempt.commit(files, inputs, known.facts(), began)
+    return attempt.commit(files, inputs, known.facts())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
@@ -108,21 +107,21 @@ def prepare(
     if made is not None and made.fingerprint == fingerprint(inputs):
         log.info("stage %s: complete, nothing to do", STAGE)
     else:
-        began, memory = time.monotonic(), settings.input.memory_bytes
+        memory = settings.input.memory_bytes
         with scratch_folder(settings.scratch) as folder, ExitStack() as held:
             # Values that cannot be used are refused before the edges are sorted.
             rows = _read_rows(nodes, settings, progress)
             labels, scores = rows.labels, rows.scores
             run.reuse(STAGE, inputs)
+            attempt = run.stage(STAGE).begin()
             given = held.enter_context(workers())
             tasks = _seeing(edges, given) or in_process(folder, memory)
             graph = _read_graph(edges, rows.ids, planned, tasks, progress)
             features = FeatureBlocks(
                 rows.features, rows.index, graph.book, memory, folder
             )
-            attempt = run.stage(STAGE).begin()
             files, facts = _write(attempt, rows, graph, features, tasks, progress)
-            made = attempt.commit(files, inputs, facts, began)
+            made = attempt.commit(files, inputs, facts)
     label(run, made, nodes, contents, settings, progress, labels)
     write_scores(run, made, nodes, contents, settings, progress, scores)
     return made

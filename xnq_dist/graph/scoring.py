@@ -6,8 +6,6 @@ is one file for each partition, with rows in the order of its node table.
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 
 from xnq_dist.core.arrays import Floats32, Ints
@@ -75,16 +73,15 @@ def write_scores(
     inputs = STAGES[STAGE].made_from({"graph": graph}, tables, settings)
     if run.reuse(STAGE, inputs):
         return
-    began = time.monotonic()
+    attempt = stage.begin()
     if scores is None:
         ids, named = load_ids(graph), settings.columns.node_id
         rows = table.batches([named])
         index = np.concatenate([ids.find(batch, named, "drop") for batch in rows])
         scores = read_scores(table, settings, index, progress)
     made = np.asarray(scores)
-    attempt = stage.begin()
     files = [
         attempt.write_arrays(file_stem(STAGE, number), scores=made[owned])
         for number, owned in enumerate(node_index(graph))
     ]
-    attempt.commit(files, inputs, {"width": made.shape[1]}, began)
+    attempt.commit(files, inputs, {"width": made.shape[1]})

@@ -6,6 +6,7 @@ The tasks are functions that read and write files; this module does not import D
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.method_records import METHODS
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Attempt, FileRecord, RunDirectory
+from xnq_dist.graph.layout import node_index
 from xnq_dist.quantify.bootstrap import Bootstrap
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.pooling import label_evidence
@@ -39,7 +41,7 @@ from xnq_dist.quantify.loading import (
     with_own_folds,
 )
 from xnq_dist.quantify.registry import make_quantifier
-from xnq_dist.reservoir.propagation import load_values
+from xnq_dist.reservoir.context import join
 
 __all__ = [
     "BatchJob",
@@ -63,23 +65,13 @@ class CommunityBatch:
 
 
 @dataclass(frozen=True, eq=False)
-class Loaded:
-    """Data that all batches of a process share."""
-
-    nodes: NodeTable
-    reference: Reference
-    bootstrap: Bootstrap | None
-    """Computes intervals; None: the quantifier has its own, or there are none."""
-
-
-@dataclass(frozen=True, eq=False)
 class BatchJob:
     """Arguments that all batches of a run share, small enough to send with each."""
 
     run: RunDirectory
     attempt: Attempt
     settings: Settings
-    sums: tuple[tuple[FileRecord, ...], ...] = ()
+    sums: Sequence[Sequence[FileRecord]] = ()
     """Files of each round of sums over neighbours: of their posteriors and votes, or
     for `auto` of their labels by fold. Empty: the quantifier needs none."""
     learnt: FileRecord | None = None
@@ -92,42 +84,42 @@ class BatchJob:
         arrays = self.attempt.read_arrays(batch.members)
         return Communities(arrays["offsets"], arrays["members"])
 
-    def loaded(self) -> Loaded:
-        """Return the node table and data derived from it, loaded once per process."""
+    def loaded(self) -> tuple[NodeTable, Reference]:
+        """Return all nodes and the labelled ones, loaded once per process."""
         with _LOCK:
             if self.attempt.id not in _LOADED:
                 _LOADED.clear()
                 _LOADED[self.attempt.id] = self._load()
             return _LOADED[self.attempt.id]
 
-    def _load(self) -> Loaded:
+    def _load(self) -> tuple[NodeTable, Reference]:
         run, settings = self.run, self.settings
         nodes, reference = load_node_table(run)
         if settings.quantifier != "auto":
             # Classic quantifiers compare members with labelled nodes.
             nodes = with_own_folds(run, nodes)
             for files in self.sums:
-                found = load_values(self.attempt, files, run.complete("graph"))
-                sums = found.astype(np.float64)
+                found = [self.attempt.read_arrays(file)["values"] for file in files]
+                owned = node_index(run.complete("graph"))
+                sums = join(found, owned).astype(np.float64)
                 nodes = replace(nodes, neighbours=sums)
                 reference = replace(reference, neighbours=sums[reference.rows])
-        quantifier = make_quantifier(settings.quantifier, settings)
-        bootstrap = Bootstrap.of(quantifier, settings, reference)
-        return Loaded(nodes, reference, bootstrap)
+        return nodes, reference
 
     def quantifier(self) -> Quantifier:
         """Return the quantifier; `auto` with its learnt variances."""
         settings, record = self.settings, self.learnt
         if record is None:
             return make_quantifier(settings.quantifier, settings)
-        learnt = self.loaded().reference.learnt(
+        _, reference = self.loaded()
+        learnt = reference.learnt(
             self.attempt.id, lambda: load_learnt(self.run, record)
         )
         return Auto(settings.intervals.level, learnt, self.parts)
 
 
 _LOCK = threading.Lock()
-_LOADED: dict[str, Loaded] = {}
+_LOADED: dict[str, tuple[NodeTable, Reference]] = {}
 """What this process loaded for the current attempt, by its id."""
 
 
@@ -139,17 +131,19 @@ def forget_nodes() -> None:
 
 def evidence_of_batch(job: BatchJob, batch: CommunityBatch) -> Floats:
     """Evidence of the batch's communities that have labelled members, in order."""
-    loaded = job.loaded()
-    return label_evidence(job.members(batch), loaded.nodes, loaded.reference)
+    return label_evidence(job.members(batch), *job.loaded())
 
 
 def estimate_batch(job: BatchJob, batch: CommunityBatch) -> FileRecord:
     """Estimate the prevalence of one batch, from its file of members to a new file."""
-    loaded, quantifier = job.loaded(), job.quantifier()
-    inputs = job.members(batch), loaded.nodes, loaded.reference
+    (nodes, reference), quantifier = job.loaded(), job.quantifier()
+    inputs = job.members(batch), nodes, reference
     estimates = quantifier.estimate(*inputs)
-    if loaded.bootstrap is not None:
-        estimates = loaded.bootstrap.with_ends(*inputs, estimates, batch.first)
+    bootstrap = reference.learnt(
+        "bootstrap", lambda: Bootstrap.of(quantifier, job.settings, reference)
+    )
+    if bootstrap is not None:
+        estimates = bootstrap.with_ends(*inputs, estimates, batch.first)
     prevalence = combine(*inputs[:2], estimates, job.settings.labelled)
     return job.attempt.write_arrays(f"batch-{batch.number:05d}", **vars(prevalence))
 
@@ -161,10 +155,9 @@ def estimate_graph(job: BatchJob) -> dict[str, Prevalence]:
     ``if_by_class``: the estimates in the two scenarios. Only `auto` gives an interval:
     resamples of all nodes would not fit into memory.
     """
-    loaded, quantifier = job.loaded(), job.quantifier()
-    nodes, n_nodes = loaded.nodes, len(loaded.nodes.labels)
-    every = Communities.of([np.arange(n_nodes)])
-    inputs = every, nodes, loaded.reference
+    (nodes, reference), quantifier = job.loaded(), job.quantifier()
+    every = Communities.of([np.arange(len(nodes.labels))])
+    inputs = every, nodes, reference
     estimates = {"answer": quantifier.estimate(*inputs)}
     if isinstance(quantifier, Auto):
         estimates["if_random"] = quantifier.in_scenario(None, *inputs)
@@ -179,7 +172,7 @@ def estimate_graph(job: BatchJob) -> dict[str, Prevalence]:
 
 def learn_from(job: BatchJob) -> tuple[FileRecord, dict[str, Any]]:
     """Learn the variances of `auto`; return their file and the fact ``labels``."""
-    nodes, reference = job.loaded().nodes, job.loaded().reference
+    nodes, reference = job.loaded()
     run, settings = job.run, job.settings
     held, groups = load_held_posteriors(run), load_groups(run)
 

@@ -83,10 +83,8 @@ class Bootstrap:
         resamples, level = settings.intervals.resamples, settings.intervals.level
         if not resamples or quantifier.gives_intervals:
             return None
-        recalibrated = not quantifier.adjusts_posteriors
-        replicates = make_replicates(
-            reference, resamples, settings.seed, calibrated=recalibrated
-        )
+        calibrated = not quantifier.adjusts_posteriors
+        replicates = make_replicates(reference, resamples, settings.seed, calibrated)
         return cls(quantifier, replicates, resamples, level, settings.seed)
 
     def with_ends(
@@ -195,7 +193,7 @@ class Bootstrap:
         squares -= total * total / self.resamples
         # NaN: a community without members.
         spread = np.nan_to_num(squares / max(self.resamples - 1, 1))
-        return np.asarray(np.maximum(spread, 0.0))
+        return np.maximum(spread, 0.0)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from xnq_dist.core.arrays import Ints
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.settings import Settings
-from xnq_dist.core.store import Manifest, RunDirectory
+from xnq_dist.core.store import Manifest
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.keys import ids_of
 from xnq_dist.graph.labels import valid_text
@@ -63,7 +63,6 @@ class Memberships:
 
 @contextmanager
 def open_memberships(
-    run: RunDirectory,
     graph: Manifest,
     nodes: NodeIds,
     sources: Sources,
@@ -190,7 +189,7 @@ def _distinct(batches: Iterator[Batch], column: str) -> NodeIds | None:
 
 def community_batches(
     chunks: Iterator[SparseRows],
-    memberships: int = 1 << 22,
+    memberships: int,
     communities: int = 1 << 17,
 ) -> Iterator[tuple[int, Communities]]:
     """Divide the communities of sorted chunks: see `Communities.parts`."""

@@ -17,7 +17,15 @@ from typing import Any, Literal, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32, offsets_of
+from xnq_dist.core.arrays import (
+    Bools,
+    Floats,
+    Floats32,
+    Ints,
+    Ints32,
+    offsets_of,
+)
+from xnq_dist.readout.rows import slices
 
 __all__ = [
     "Communities",
@@ -89,8 +97,7 @@ class NodeTable:
     def mean_posterior(self) -> Floats:
         """Mean posterior of all unlabelled nodes, shape (C,); NaN if there are none."""
         total = np.zeros(self.posteriors.shape[1])
-        for begin in range(0, len(self.labels), BLOCK):
-            block = slice(begin, begin + BLOCK)
+        for block in slices(len(self.labels), BLOCK):
             rows = self.posteriors[block][self.unlabelled[block]].astype(np.float64)
             total += rows.sum(axis=0)
         mass = total.sum()
@@ -151,7 +158,7 @@ class Communities:
         """
         begin = 0
         while begin < len(self):
-            limit = int(self.offsets[begin]) + memberships
+            limit = self.offsets[begin] + memberships
             end = int(np.searchsorted(self.offsets, limit, side="left"))
             end = min(max(end, begin + 1), begin + communities, len(self))
             ends = self.offsets[begin : end + 1]

@@ -95,7 +95,7 @@ def make_replicates(
     counts = np.bincount(codes, minlength=held.shape[1])
     random = stream(seed, Purpose.CLASS_PROPORTIONS)
     whole = fit_calibration("bcts", logs, codes, PRIOR_ROWS)
-    few = np.sqrt(1 + FEW / max(int(counts[counts > 0].min()), 1))
+    few = np.sqrt(1 + FEW / max(counts[counts > 0].min(), 1))
     replicates = []
     for g in range(min(resamples, MAX_REPLICATES)):
         rows, drawn = resample_labels(codes, g, seed)

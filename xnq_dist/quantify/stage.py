@@ -13,7 +13,6 @@ communities. So batches and workers do not change a bit of an estimate.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -129,7 +128,6 @@ def quantify(
     per node, for bootstrap intervals about 40 C bytes per member of a block of
     communities.
     """
-    began = time.monotonic()
     source = choose_source(sources.memberships, settings)
     names = ("graph", "labels", "readout", "posteriors")
     stages = {name: run.complete(name) for name in names}
@@ -150,7 +148,7 @@ def quantify(
         detected = attempt.table_writer("communities", "communities")
     progress("communities", 0, 1)
     with (
-        open_memberships(run, graph, nodes, sources, settings, source) as memberships,
+        open_memberships(graph, nodes, sources, settings, source) as memberships,
         detected or nullcontext(),
     ):
         progress("communities", 1, 1)
@@ -164,8 +162,8 @@ def quantify(
         estimated = _over(batches, estimate_batch, job, client, progress)
     of_graph = result(client, whole)
     labels = label_facts(learnt.get("labels"), of_graph, classes, settings)
-    table, counts = write_tables(job, memberships, classes, quantifier.name, estimated)
     method = quantifier.name
+    table, counts = write_tables(job, memberships, classes, method, estimated)
     totals = total_rows(of_graph["answer"], classes, method, settings, labels)
     files = [table, attempt.write_table("totals", totals, "totals")]
     files += [job.learnt] if job.learnt is not None else []
@@ -175,7 +173,7 @@ def quantify(
         "unknown_dropped": memberships.unknown_dropped,
         "source": source,
         "detected": memberships.digest,
-        "quantifier": quantifier.name,
+        "quantifier": method,
         **counts,
         **learnt,
     }
@@ -185,7 +183,7 @@ def quantify(
     for used in chain(*job.sums, (batch.members for batch, _ in estimated)):
         attempt.delete(used.name)
     run_on_workers(client, forget_nodes)
-    return attempt.commit(files, inputs, facts, began)
+    return attempt.commit(files, inputs, facts)
 
 
 def _learn(
@@ -204,14 +202,13 @@ def _learn(
         start = partial(labelled_by_fold, run, folds, settings.seed)
         rounds = WALKS
     if start is not None:
-        turns = range(1, rounds + 1)
         files = propagate(
             *(client, graph, start, only_sums),
-            *(turns, job.attempt, "sums"),
+            *(range(1, rounds + 1), job.attempt, "sums"),
             weighted=not auto,
             backend=settings.backend,
         )
-        job = replace(job, sums=tuple(tuple(files[turn]) for turn in turns))
+        job = replace(job, sums=list(files.values()))
     if not auto:
         return job, {}
     record, labels = result(client, client.submit(learn_from, job, pure=False))

@@ -120,13 +120,13 @@ def _fit_scaling(
     The priors are a Gamma with mode 1 for the slope, which also keeps it positive when
     the logits are negatively correlated with the labels, and a wide normal for biases.
     """
-    classes, rows = logits.shape[1], float(each.sum())
+    classes, rows = logits.shape[1], each.sum()
     each = each / rows
     slope_prior, bias_prior = (SLOPE_PRIOR + prior) / rows, (BIAS_PRIOR + prior) / rows
     log_p = log_shares(logits)
     centred = log_p - log_p.mean(axis=1, keepdims=True)
     # Logits are scaled to size 1: with saturated ones the problem is ill-conditioned.
-    size = float(np.sqrt(np.mean(centred**2))) or 1.0
+    size = np.sqrt(np.mean(centred**2)) or 1.0
     scaled = centred / size
     taken = np.arange(len(logits)), labels
     shares = np.bincount(labels, each, classes)
@@ -138,10 +138,10 @@ def _fit_scaling(
         inverse, bias = point[0] / size, point[1:]
         log_q = log_shares(scaled * point[0] + bias)
         q = np.exp(log_q)
-        loss = -float(each @ log_q[taken])
+        loss = -(each @ log_q[taken])
         loss += slope_prior * (inverse - np.log(inverse) - 1)
         loss += bias_prior * 0.5 * np.sum(bias**2)
-        steep = float(each @ ((q * scaled).sum(axis=1) - scaled[taken]))
+        steep = each @ ((q * scaled).sum(axis=1) - scaled[taken])
         steep += slope_prior * (1 - 1 / inverse) / size
         tilt = each @ q - shares + bias_prior * bias
         return float(loss), np.append(steep, tilt * free)
@@ -154,29 +154,29 @@ def _fit_scaling(
         bounds=[(1e-9 * size, None)] + [(None, None)] * classes,
         options={"maxiter": 10_000, "maxfun": 100_000, "ftol": 1e-15, "gtol": 1e-9},
     )
-    temperature = size / float(solution.x[0])
+    temperature = size / solution.x[0]
     return np.full(classes, 1 / temperature), solution.x[1:]
 
 
 def _fit_sigmoid(score: Floats, positive: Bools, each: Floats) -> tuple[float, float]:
     """Fit slope and offset of a class's sigmoid, with Platt's smoothed targets."""
-    rows, yes = float(each.sum()), float(each @ positive)
+    rows, yes = each.sum(), each @ positive
     target = np.where(positive, (yes + 1) / (yes + 2), 1 / (rows - yes + 2))
-    middle, spread = float(score.mean()), float(score.std()) or 1.0
+    middle, spread = score.mean(), score.std() or 1.0
     # A row counts as both outcomes, by its target.
     x = np.tile((score - middle) / spread, 2)[:, None]
     outcome = np.repeat(np.array([1, 0], np.int32), len(score))
     shares = np.tile(each, 2) * np.concatenate([target, 1 - target])
     model = fit(x, outcome, 2, PLATT_C, weights=shares)
-    slope = float(model.coef[1, 0]) / spread
-    return slope, float(model.intercept[1]) - slope * middle
+    slope = model.coef[1, 0] / spread
+    return slope, model.intercept[1] - slope * middle
 
 
 def _scores(kind: str, logits: Floats) -> Floats:
     """Return what slopes multiply: logits, posteriors, or log-odds of each class."""
     if kind == "platt":
-        return np.asarray(softmax(logits, axis=1), np.float64)
+        return softmax(logits, axis=1)
     if kind != "platt_logit":
         return logits
     others = np.stack([np.delete(logits, c, axis=1) for c in range(logits.shape[1])])
-    return np.asarray(logits - logsumexp(others, axis=2).T)
+    return logits - logsumexp(others, axis=2).T

@@ -28,7 +28,7 @@ def check_counts(
     short = np.flatnonzero(counts < minimum)
     if not len(short):
         return
-    code = int(short[0])
+    code = short[0]
     has = "one" if counts[code] == 1 else "no"
     need = f"at least {'two' if minimum == 2 else 'one'} {what} node"
     raise InputError(
@@ -46,14 +46,14 @@ def assign_folds(labels: Ints32, folds: int, seed: int) -> Ints32:
     at least 2.
     """
     codes, counts = np.unique(labels, return_counts=True)
-    number = max(2, min(folds, int(counts.min())))
+    number = max(2, min(folds, counts.min()))
     result = np.empty(len(labels), np.int32)
     assigned = 0
     for code, count in zip(codes, counts, strict=True):
         order = stream(seed, Purpose.LABELLED_FOLDS, int(code)).permutation(count)
         members = np.flatnonzero(labels == code)[order]
         result[members] = (assigned + np.arange(count)) % number
-        assigned += int(count)
+        assigned += count
     return result
 
 

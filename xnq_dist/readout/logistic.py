@@ -40,6 +40,7 @@ from xnq_dist.core.products import product
 from xnq_dist.core.threads import map_threads
 from xnq_dist.readout.lbfgs import CONVERGED, Evaluation, minimise
 from xnq_dist.readout.objective import Problem, Rows, Sums
+from xnq_dist.readout.rows import slices
 
 __all__ = [
     "GRID",
@@ -56,7 +57,7 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-GRID = tuple(float(10.0 ** (step / 2)) for step in range(-4, 7))
+GRID = tuple(10.0 ** (step / 2) for step in range(-4, 7))
 """Values of C tried when it is to be selected: 1e-2 to 1e3 in half decades."""
 ROUNDS, COLUMNS_A_ROUND = 12, 24
 """Evaluations of the objective before the coordinates are rescaled, and columns per
@@ -101,7 +102,7 @@ def fit_jobs(jobs: Sequence[FitJob], threads: int = 1) -> list[LinearModel]:
     A fit that does not reach its tolerance has `converged` False.
     """
     size = max(1, -(-len(jobs) // threads))
-    shares = [jobs[first : first + size] for first in range(0, len(jobs), size)]
+    shares = [jobs[block] for block in slices(len(jobs), size)]
     return list(chain(*map_threads(_fit_together, shares, threads)))
 
 
@@ -216,12 +217,12 @@ def _search(job: FitJob, scale: _Scale) -> Generator[Problem, Sums, LinearModel]
             more = (HALF * (len(logs) * np.exp(logs) - 1))[-outputs:]
             slopes = slopes + more[:, None] * mean
             intercepts = intercepts + more
-        value = loss / count + float((ridge * problem.coef**2).sum()) / 2
+        value = loss / count + (ridge * problem.coef**2).sum() / 2
         # Derivatives by the coefficients of centred rows.
         slopes = (slopes - intercepts[:, None] * middle) / count
         slopes = (slopes + ridge * problem.coef) @ scale.inverse.T
         gradient = np.column_stack([slopes, intercepts / (count * root)])
-        return float(value), gradient.ravel()
+        return value, gradient.ravel()
 
     converged = False
     for refreshed in range(REFRESHES + 1):
@@ -229,7 +230,7 @@ def _search(job: FitJob, scale: _Scale) -> Generator[Problem, Sums, LinearModel]
             # Rescale the coordinates by the Hessian at the point.
             moments = rows.moments_of(1, at)
             weight, middle = moments.without(())
-            root = max(float(np.sqrt(weight / count)), 1e-6)
+            root = max(np.sqrt(weight / count), 1e-6)
             scale = _Scale.of(moments.covariance() * (weight / count), ridge)
         shift = (at.intercept + at.coef @ middle) * root
         start = np.column_stack([at.coef @ scale.factor, shift]).ravel()
@@ -253,13 +254,13 @@ def stacked(models: Sequence[LinearModel]) -> tuple[Floats, Floats]:
 def decision(model: LinearModel, x: NDArray[Any]) -> Floats:
     """Logits of rows, float64, (n, C); bits of a row do not depend on the others."""
     weights = cast(Floats32, np.ascontiguousarray(model.coef.T))
-    return np.asarray(product(x, weights) + model.intercept, np.float64)
+    return product(x, weights) + model.intercept
 
 
 def row_losses(logits: Floats, labels: Ints32) -> Floats:
     """Log-loss of each row, -log p(label), shape (n,)."""
     chosen = log_shares(logits)[np.arange(len(labels)), labels]
-    return np.asarray(-chosen, np.float64)
+    return -chosen
 
 
 def log_shares(logits: Floats) -> Floats:

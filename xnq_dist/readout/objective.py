@@ -25,6 +25,7 @@ from xnq_dist.core.arrays import Bools, Floats, Ints32
 from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.core.products import multiply, pack
 from xnq_dist.readout.lbfgs import TOLERANCE
+from xnq_dist.readout.rows import slices
 
 __all__ = ["Moments", "Problem", "Rows", "Sums"]
 
@@ -50,7 +51,7 @@ class Moments:
     def without(self, hidden: Sequence[int]) -> tuple[float, Floats]:
         """Summed weights and mean of the rows outside the folds `hidden`."""
         used = ~np.isin(np.arange(len(self.counts)), hidden)
-        count = float(self.counts[used].sum())
+        count = self.counts[used].sum()
         return count, self.totals[used].sum(axis=0) / max(count, 1e-300)
 
     def covariance(self) -> Floats:
@@ -61,7 +62,7 @@ class Moments:
         count, mean = self.without(())
         values = self.products / max(count, 1e-300)
         if values.ndim == 1:
-            return np.asarray(np.maximum(values - mean**2, ROUNDING * values))
+            return np.maximum(values - mean**2, ROUNDING * values)
         rounded = ROUNDING * values.diagonal()
         values -= np.outer(mean, mean)
         values[np.diag_indices(len(values))] += rounded
@@ -70,11 +71,11 @@ class Moments:
     def total_variance(self) -> float:
         """Sum of the columns' variances; 1 if all are constant."""
         total, size = (
-            float((values if values.ndim == 1 else values.diagonal()).sum())
+            (values if values.ndim == 1 else values.diagonal()).sum()
             for values in (self.covariance(), self.products)
         )
         # Of constant columns, it is the rounding error of the squares.
-        size /= max(1.0, float(self.counts.sum()))
+        size /= max(1.0, self.counts.sum())
         return total if total > 2 * ROUNDING * size else 1.0
 
 
@@ -119,7 +120,7 @@ class Rows:
     """Moments of all rows with a fold, which all fits share."""
 
     def __post_init__(self) -> None:
-        self.moments = self.moments_of(int(self.folds.max(initial=0)) + 1)
+        self.moments = self.moments_of(self.folds.max(initial=0) + 1)
 
     @cached_property
     def used(self) -> Floats:
@@ -130,7 +131,7 @@ class Rows:
     def blocks(self) -> list[slice]:
         """Blocks of rows that fit in a level-2 cache as float64."""
         count, rows = len(self.labels), max(1, VALUES // max(1, self.x.shape[1]))
-        return [slice(first, first + rows) for first in range(0, count, rows)]
+        return slices(count, rows)
 
     def moments_of(self, folds: int, problem: Problem | None = None) -> Moments:
         """Moments of the rows with a fold.
@@ -194,7 +195,7 @@ def _curvature(logits: Floats) -> Floats:
     """Second derivative of losses by a logit, mean over the classes, shape (m,)."""
     if logits.shape[1] == 1:
         half = np.exp(-np.abs(logits[:, 0]))
-        return np.asarray(half / (1.0 + half) ** 2)
+        return half / (1.0 + half) ** 2
     shares = np.exp(logits - logits.max(axis=1, keepdims=True))
     shares /= shares.sum(axis=1, keepdims=True)
     return np.asarray((shares * (1.0 - shares)).mean(axis=1))

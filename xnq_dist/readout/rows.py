@@ -27,9 +27,9 @@ __all__ = [
     "OWN",
     "Part",
     "gather_rows",
-    "join",
     "located",
     "sample_rows",
+    "slices",
     "write_scored",
 ]
 
@@ -121,14 +121,15 @@ def gather_rows(part: Part, local: Ints) -> NDArray[Any]:
     return np.concatenate(found)
 
 
-def join(pieces: Sequence[NDArray[Any]], places: Sequence[Ints]) -> NDArray[Any]:
-    """Join rows of partitions in canonical order, from the places of each one's."""
-    count = sum(len(at) for at in places)
-    joined = np.empty((count, *pieces[0].shape[1:]), pieces[0].dtype)
-    # Rows go to their places piece by piece: a sorted copy of all takes twice as much.
-    for piece, at in zip(pieces, places, strict=True):
-        joined[at] = piece
-    return joined
+def slices(count: int, size: int) -> list[slice]:
+    """Consecutive blocks of `size` rows; the last one may go beyond `count`.
+
+    Examples
+    --------
+    >>> slices(5, 3)
+    [slice(0, 3, None), slice(3, 6, None)]
+    """
+    return [slice(first, first + size) for first in range(0, count, size)]
 
 
 def located(owned: Sequence[Ints], index: Ints) -> tuple[list[Ints], list[Ints]]:

@@ -9,7 +9,6 @@ because above 1 the map amplifies noise.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -39,9 +38,10 @@ from xnq_dist.readout.folds import plan_folds
 from xnq_dist.readout.logistic import row_losses
 from xnq_dist.readout.objective import Rows
 from xnq_dist.readout.regularisation import climb, cross_fit
-from xnq_dist.readout.rows import join, located
+from xnq_dist.readout.rows import located
 from xnq_dist.readout.work import to_fit
 from xnq_dist.reservoir.checkpoint import Checkpoints
+from xnq_dist.reservoir.context import join
 from xnq_dist.reservoir.embed import reservoir_spec
 from xnq_dist.reservoir.supersteps import run_reservoir
 
@@ -132,7 +132,7 @@ def select_scales(
     inputs = STAGES["select"].made_from(run.manifests(), {}, settings)
     if run.reuse("select", inputs) is not None:
         return
-    began, units = time.monotonic(), min(settings.reservoir.dim, UNITS)
+    units = min(settings.reservoir.dim, UNITS)
     attempt = run.stage("select").begin()
     found, classes = load_labels(known), known.facts["classes"]
     labels = found.codes
@@ -173,7 +173,7 @@ def select_scales(
     progress("scales tried", total, total)
     facts = {name: getattr(chosen, name) for name in ("recurrent_scale", "input_scale")}
     facts["tried"] = [vars(score) for score in scores]
-    attempt.commit([], inputs, facts, began)
+    attempt.commit([], inputs, facts)
 
 
 def candidates(settings: Settings) -> tuple[Sequence[Recurrent], Sequence[float]]:

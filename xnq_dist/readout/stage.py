@@ -7,7 +7,6 @@ and one task per partition writes its posteriors. The client has labels and fact
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping
 from functools import partial
 from itertools import chain
@@ -78,7 +77,6 @@ def fit_readout(
         fitted = run.reuse("readout", inputs)
         if fitted is not None:
             return fitted
-        began = time.monotonic()
         attempt = run.stage("readout").begin()
         groups = node_groups(graph, settings)
         loaded = load_labels(labels)
@@ -102,7 +100,7 @@ def fit_readout(
         by_links = dict(zip(("groups", "fine"), groups.links, strict=False))
         kept = attempt.write_arrays(GROUPS, **by_links, degree=groups.degree)
         _report(facts)
-        return attempt.commit([*files, kept], inputs, facts, began)
+        return attempt.commit([*files, kept], inputs, facts)
 
 
 def write_posteriors(
@@ -119,8 +117,7 @@ def write_posteriors(
         if written is not None:
             return written
         source = Embedded.of(run, settings)
-        began, classes = time.monotonic(), fitted.facts["classes"]
-        attempt = run.stage("posteriors").begin()
+        attempt, classes = run.stage("posteriors").begin(), fitted.facts["classes"]
         write = METHODS.module_of(settings.method).write_posteriors
         (record,), features = fitted.named("readout-"), fitted.named(FEATURES)
         made = run.stage("readout"), record, attempt, classes
@@ -133,7 +130,7 @@ def write_posteriors(
         files = [*chain(*gather(client, tasks, partial(progress, "partitions")))]
         facts = {name: fitted.facts[name] for name in ("classes", "prior")}
         facts["n_nodes"] = source.manifest.facts["n_nodes"]
-        return attempt.commit(files, inputs, facts, began)
+        return attempt.commit(files, inputs, facts)
 
 
 def _report(facts: Mapping[str, Any]) -> None:

@@ -26,7 +26,8 @@ from xnq_dist.core.store import (
 )
 from xnq_dist.core.waiting import wait_all
 from xnq_dist.graph.layout import node_index
-from xnq_dist.readout.rows import Part, gather_rows, join, located, sample_rows
+from xnq_dist.readout.rows import Part, gather_rows, located, sample_rows
+from xnq_dist.reservoir.context import join
 
 if TYPE_CHECKING:
     from distributed import Client, Future

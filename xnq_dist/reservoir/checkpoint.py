@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
@@ -61,11 +60,10 @@ class Checkpoints:
         `kept`: number of checkpoints that stay, this one included; the previous one is
         used if this is damaged.
         """
-        began, attempt = time.monotonic(), self.at(exchange.step).begin()
+        attempt = self.at(exchange.step).begin()
         files = exchange.apply(partial(_write_states, attempt))
-        attempt.commit(files, self.inputs, {"superstep": exchange.step}, began)
-        names = self.stage.names()
-        mine = [name for name in names if name.startswith(self.prefix)]
+        attempt.commit(files, self.inputs, {"superstep": exchange.step})
+        mine = [name for name in self.stage.names() if name.startswith(self.prefix)]
         # Checkpoints of later supersteps belong to other settings.
         stay = [name for name in mine if name <= attempt.name][-kept:]
         for name in {*mine}.difference(stay):

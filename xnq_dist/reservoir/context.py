@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Floats32
+from xnq_dist.core.arrays import Floats32, Ints
 from xnq_dist.core.store import Manifest
 from xnq_dist.graph.layout import load_nodes
 from xnq_dist.reservoir.weights import Reservoir
@@ -21,6 +21,7 @@ W = TypeVar("W", int, str)
 __all__ = [
     "ReservoirSpec",
     "feature_matrix",
+    "join",
     "matrix_of",
     "place",
 ]
@@ -54,6 +55,16 @@ def matrix_of(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
     """The rows of a column of vectors, shape (n, width); one chunk is not copied."""
     values = np.asarray(pc.list_flatten(column))
     return values.reshape(len(column), column.type.list_size)
+
+
+def join(pieces: Sequence[NDArray[Any]], places: Sequence[Ints]) -> NDArray[Any]:
+    """Join rows of partitions in canonical order, from the places of each one's."""
+    count = sum(map(len, places))
+    joined = np.empty((count, *pieces[0].shape[1:]), pieces[0].dtype)
+    # Rows go to their places piece by piece: a sorted copy of all takes twice as much.
+    for piece, at in zip(pieces, places, strict=True):
+        joined[at] = piece
+    return joined
 
 
 def place(edges: Sequence[int], workers: Sequence[W]) -> list[W]:

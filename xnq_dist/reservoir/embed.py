@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
@@ -89,7 +88,6 @@ def make_embeddings(
     current = run.reuse("embeddings", inputs)
     if current is not None:
         return current
-    began = time.monotonic()
     spec = reservoir_spec(settings, graph.facts, recurrent_scale, input_scale)
     steps = supersteps_of(size_on(client, settings, graph), settings)
     attempt = run.stage("embeddings").begin()
@@ -130,7 +128,7 @@ def make_embeddings(
         "units_at_once": steps.units,
         "products": "CUDA" if spec.backend == "gpu" else products.FORM,
     }
-    committed = attempt.commit(files, inputs, facts, began)
+    committed = attempt.commit(files, inputs, facts)
     checkpoints.stage.delete_folder()
     return committed
 

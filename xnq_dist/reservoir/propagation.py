@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from xnq_dist.core.arrays import Floats32
 from xnq_dist.core.progress import Progress, silent
-from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
-from xnq_dist.graph.layout import node_index
+from xnq_dist.core.store import Attempt, FileRecord, Manifest
 from xnq_dist.reservoir.exchange import Exchange, on_workers
 from xnq_dist.reservoir.sums import Start, Step, Sums
 
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["load_values", "only_sums", "propagate"]
+__all__ = ["only_sums", "propagate"]
 
 
 def propagate(
@@ -70,7 +67,7 @@ def propagate(
     Returns
     -------
     dict
-        The files of each kept round in partition order; `load_values` reads them.
+        The files of each kept round in partition order.
     """
     last = max(keep)
 
@@ -96,18 +93,3 @@ def _write(attempt: Attempt, stem: str, number: int, values: Floats32) -> FileRe
 def only_sums(number: int, turn: int, values: Floats32, sums: Floats32) -> Floats32:
     """A step that returns the sums."""
     return sums
-
-
-def load_values(
-    where: Stage, records: Sequence[FileRecord], graph: Manifest
-) -> Floats32:
-    """All values of one round of `propagate`, shape (N, w), in canonical order.
-
-    `where` is the stage whose folder the attempt wrote to; `records` are the round's
-    files, in partition order.
-    """
-    index = np.concatenate(node_index(graph))
-    values = np.concatenate([where.read_arrays(file)["values"] for file in records])
-    out = np.empty_like(values)
-    out[index] = values
-    return out

@@ -34,6 +34,7 @@ from scipy.special import expit, log_expit
 
 from xnq_dist.core.arrays import Floats, Ints32
 from xnq_dist.selection.scored_rows import ScoredRows
+from xnq_dist.selection.tilt import tilted
 
 __all__ = ["SelectionFit", "Terms", "contrasts", "fit_model", "plain_terms"]
 
@@ -86,7 +87,7 @@ class Terms:
         g = self.dense @ of_columns
         for factor, its_effects in zip(self.factors, of_groups, strict=True):
             g += factor @ its_effects
-        return np.asarray(g)
+        return g
 
     def slopes(self, rows: Floats) -> Floats:
         """Sum over nodes of each effect's column times `rows`, shape (E,)."""
@@ -122,21 +123,27 @@ def contrasts(n_classes: int) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class SelectionFit:
-    """The model at its maximum a posteriori."""
+class _State:
+    """The model at one point."""
 
     point: Floats
     """(a, s, b in `contrasts` unless fixed at 0, effects of g)."""
     bias: Floats
     """b, which sums to 0, shape (C,)."""
-    objective: float
-    """Log-likelihood minus the priors' penalties."""
-    information: Floats
-    """Expected information on the point, priors included."""
-    rates: Floats
-    """P(R = 1) of every node, shape (n,)."""
     posteriors: Floats
     """p, shape (n, C)."""
+    rates: Floats
+    """P(R = 1) of every node, shape (n,)."""
+    objective: float
+    """Log-likelihood minus the priors' penalties."""
+
+
+@dataclass(frozen=True, eq=False)
+class SelectionFit(_State):
+    """The model at its maximum a posteriori."""
+
+    information: Floats
+    """Expected information on the point, priors included."""
     converged: bool
 
     @property
@@ -153,7 +160,7 @@ class SelectionFit:
         right = np.zeros((len(self.information), n_classes - 1))
         right[of_bias] = np.eye(n_classes - 1)
         inverse = cho_solve(cho_factor(self.information), right)[of_bias]
-        return np.asarray(basis @ inverse @ basis.T)
+        return basis @ inverse @ basis.T
 
 
 def fit_model(
@@ -167,52 +174,32 @@ def fit_model(
     `start` is a fit with the same terms, and b fixed at 0, to start from.
     """
     problem = _Problem(rows, terms, spread)
-    point = problem.first(start)
-    state = problem.state(point)
+    state = problem.state(problem.first(start))
     converged = False
     for _ in range(ROUNDS):
-        gradient, information = problem.slopes(point, state)
+        gradient, information = problem.slopes(state)
         step = cho_solve(cho_factor(information), gradient)
-        gain = float(gradient @ step)
+        gain = gradient @ step
         if gain < TOLERANCE * len(rows.labels):
             converged = True
             break
         # With the expected information, a full step may be too long.
         for _ in range(30):
-            tried = problem.state(point + step)
+            tried = problem.state(state.point + step)
             if tried.objective >= state.objective:
                 break
             step /= 2
         else:
             break
-        point, state = point + step, tried
-    return SelectionFit(
-        point,
-        problem.parts(point)[2],
-        state.objective,
-        information,
-        expit(state.eta),
-        state.p,
-        converged,
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class _State:
-    """The model at one point."""
-
-    p: Floats
-    tilted: Floats
-    """p exp(-b), normalised."""
-    eta: Floats
-    objective: float
+        state = tried
+    return SelectionFit(**vars(state), information=information, converged=converged)
 
 
 class _Problem:
     """Objective, gradient and expected information in (a, s, b, g)."""
 
     def __init__(self, rows: ScoredRows, terms: Terms, spread: float | None) -> None:
-        self.rows, self.terms = rows, terms
+        self.terms = terms
         self.logs = np.log(rows.posteriors)
         self.known = np.flatnonzero(rows.labelled)
         self.codes = rows.labels[self.known]
@@ -239,40 +226,35 @@ class _Problem:
         effects = self.terms.constant(self.labelled.mean())
         return np.concatenate([self.middle[: -len(effects)], effects])
 
-    def parts(self, point: Floats) -> tuple[Floats, float, Floats, Floats]:
-        """Split a point into a, s, b and the effects of g."""
-        n, count = self.n_classes, self.basis.shape[1]
-        bias = self.basis @ point[n + 1 : n + 1 + count]
-        return point[:n], float(point[n]), np.asarray(bias), point[n + 1 + count :]
-
     def state(self, point: Floats) -> _State:
-        shift, slope, bias, effects = self.parts(point)
-        logits = shift + slope * self.logs
+        n, first = self.n_classes, self.n_classes + 1
+        last = first + self.basis.shape[1]
+        bias = self.basis @ point[first:last]
+        logits = point[:n] + point[n] * self.logs
         logits -= logits.max(axis=1, keepdims=True)
         p = np.exp(logits)
         total = p.sum(axis=1)
         likelihood = logits[self.known, self.codes] - np.log(total[self.known])
         p /= total[:, None]
-        tilted = p * np.exp(-bias)
-        mass = tilted.sum(axis=1)
-        eta = self.terms.values(effects) - np.log(mass)
+        mass = (p * np.exp(-bias)).sum(axis=1)
+        eta = self.terms.values(point[last:]) - np.log(mass)
         signs = 2 * self.labelled - 1
         away = point - self.middle
-        objective = float(likelihood.sum() + log_expit(signs * eta).sum())
-        objective -= 0.5 * float((self.precision * away * away).sum())
-        return _State(p, tilted / mass[:, None], eta, objective)
+        objective = likelihood.sum() + log_expit(signs * eta).sum()
+        objective -= 0.5 * (self.precision * away * away).sum()
+        return _State(point, bias, p, expit(eta), objective)
 
-    def slopes(self, point: Floats, state: _State) -> tuple[Floats, Floats]:
+    def slopes(self, state: _State) -> tuple[Floats, Floats]:
         """Gradient and expected information at a point."""
-        n = self.n_classes
-        p, tilted, known = state.p, state.tilted, self.known
-        rate = expit(state.eta)
-        moved = p - tilted
+        n, known, rate = self.n_classes, self.known, state.rates
+        p = state.posteriors
+        shifted = tilted(p, np.exp(-state.bias))
+        moved = p - shifted
         more = np.concatenate(
             [
                 moved,
                 (moved * self.logs).sum(axis=1, keepdims=True),
-                tilted @ self.basis,
+                shifted @ self.basis,
             ],
             axis=1,
         )
@@ -285,11 +267,12 @@ class _Problem:
         gradient[:n] += counts - own.sum(axis=0)
         gradient[n] += (logs[np.arange(len(known)), self.codes] - mean).sum()
         information[:n, :n] += np.diag(own.sum(axis=0)) - own.T @ own
-        cross = (own * (logs - mean[:, None])).sum(axis=0)
+        away = logs - mean[:, None]
+        cross = (own * away).sum(axis=0)
         information[:n, n] += cross
         information[n, :n] += cross
-        information[n, n] += (own * (logs - mean[:, None]) ** 2).sum()
-        gradient -= self.precision * (point - self.middle)
+        information[n, n] += (own * away**2).sum()
+        gradient -= self.precision * (state.point - self.middle)
         at = np.arange(len(information))
         information[at, at] += self.precision
         return gradient, information

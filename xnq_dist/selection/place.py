@@ -60,7 +60,7 @@ def _indicators(codes: Ints32) -> csr_array[Any]:
     """A column of zeros and ones for each group; a row of zeros for the code -1."""
     known = codes >= 0
     ends = offsets_of(known)
-    shape = len(codes), int(codes.max()) + 1
+    shape = len(codes), codes.max() + 1
     return csr_array((np.ones(ends[-1]), codes[known], ends), shape=shape)
 
 
@@ -108,7 +108,7 @@ def _with_spreads(terms: Terms, labelled: Floats) -> Terms:
         spreads = []
         for spread, own, variance in zip(terms.spreads, groups, variances, strict=True):
             determined = len(own) - variance.sum() / spread
-            power = float((own**2).sum())
+            power = (own**2).sum()
             spreads.append(max(power / max(determined, 1e-6), MINIMUM))
         change = max(
             abs(new - old) / old
@@ -145,9 +145,9 @@ def uneven(codes: Ints32, labelled: Bools, rates: Floats) -> tuple[float, float]
         for values in (labelled, rates, spread, spread * (1 - 6 * spread))
     )
     excess = (observed - expected) ** 2
-    statistic = float((excess / variance).sum())
+    statistic = (excess / variance).sum()
     mean = float(len(variance))
-    noise = float((2 + fourth / variance**2).sum())
+    noise = (2 + fourth / variance**2).sum()
     tail = gammaincc(mean**2 / noise, statistic / (noise / mean))
-    cv2 = float((excess - variance).sum() / (expected**2).sum())
+    cv2 = (excess - variance).sum() / (expected**2).sum()
     return float(-ndtri(max(tail, TINY))), cv2

@@ -47,7 +47,7 @@ class ScoredRows:
     @property
     def labelled(self) -> Bools:
         """Shape (n,)."""
-        return np.asarray(self.labels >= 0)
+        return self.labels >= 0
 
     @property
     def n_classes(self) -> int:
@@ -59,8 +59,8 @@ def normalised(posteriors: NDArray[np.floating], prior: Floats) -> Floats:
     """Normalise rows to sum to 1; the prior replaces a row of zeros."""
     rows = np.asarray(posteriors, np.float64)
     total = rows.sum(axis=1, keepdims=True)
-    mean = np.broadcast_to(prior / prior.sum(), rows.shape)
-    return np.where(total > 0, rows / np.where(total > 0, total, 1.0), mean)
+    rows = rows / np.where(total > 0, total, 1.0)
+    return np.where(total > 0, rows, prior / prior.sum())
 
 
 def bounded(
@@ -77,7 +77,7 @@ def log_rates(reached: Floats, degree: Floats, rate: float, visible: float) -> F
     `reached` are the labelled neighbours in other folds, or walks to them, `degree` all
     neighbours or walks; `visible` is the share of the nodes in other folds.
     """
-    return np.asarray(np.log((reached + rate) / (visible * degree + 1.0)))
+    return np.log((reached + rate) / (visible * degree + 1.0))
 
 
 def model_bytes(n_nodes: int, n_classes: int) -> int:

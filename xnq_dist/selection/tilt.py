@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Ints
+from xnq_dist.readout.rows import slices
 from xnq_dist.selection.scored_rows import normalised
 
 __all__ = ["logit_variance", "solve_bias", "tilted", "tilted_mean"]
@@ -43,8 +44,8 @@ def _blocks(
     posteriors: NDArray[np.floating], rows: Ints, prior: Floats
 ) -> Iterator[Floats]:
     """Yield blocks of normalised rows."""
-    for first in range(0, len(rows), BLOCK):
-        yield normalised(posteriors[rows[first : first + BLOCK]], prior)
+    for block in slices(len(rows), BLOCK):
+        yield normalised(posteriors[rows[block]], prior)
 
 
 def logit_variance(covariance: Floats, shares: Floats) -> Floats:
@@ -80,7 +81,7 @@ def solve_bias(
             products = block * np.exp(point)
             total = products.sum(axis=1, keepdims=True)
             products /= total
-            value += float(np.log(total).sum()) / len(rows)
+            value += np.log(total).sum() / len(rows)
             mean += products.sum(axis=0) / len(rows)
             second -= products.T @ products / len(rows)
         return value, mean - shares, second + np.diag(mean)

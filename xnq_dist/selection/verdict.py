@@ -157,7 +157,7 @@ def _single_pvalues(rows: ScoredRows, terms: Terms, null: SelectionFit) -> Float
     effects = joint[n_classes:, n_classes:] + np.diag(terms.precisions())
     left = of_classes - cross.T @ np.linalg.solve(effects, cross)
     variance = np.maximum(np.diag(left), 1e-300)
-    return np.asarray(chdtrc(1, scores**2 / variance))
+    return chdtrc(1, scores**2 / variance)
 
 
 def _probability(null: SelectionFit, fitted: SelectionFit) -> float:

@@ -46,17 +46,14 @@ def sentences(labels: Mapping[str, Any], level: float) -> list[str]:
     return [sentence for sentence in text if sentence]
 
 
-def _by_class(answers: Sequence[Mapping[str, Any]]) -> str:
+def _verdict(labels: Mapping[str, Any], answers: Sequence[Mapping[str, Any]]) -> str:
+    value = labels["pvalue"]
+    pvalue = f"{value:.2g}" if value >= 1e-4 else "less than 0.0001"
     more = max(answers, key=lambda answer: answer["bias"])
-    return (
+    by_class = (
         f"class {more['class']} has {more['factor']:.2g} times as many labels as the "
         "other classes, relative to its number of nodes"
     )
-
-
-def _verdict(labels: Mapping[str, Any], answers: Sequence[Mapping[str, Any]]) -> str:
-    pvalue = _pvalue(labels["pvalue"])
-    by_class = _by_class(answers)
     texts = {
         "none": "Nothing shows that the labelled nodes were chosen by class "
         f"(p = {pvalue}) or by their place in the graph.",
@@ -71,10 +68,6 @@ def _verdict(labels: Mapping[str, Any], answers: Sequence[Mapping[str, Any]]) ->
     if not labels.get("exchangeable", True):
         text += " With method = xnq these tests are approximate, with xnq+ exact."
     return text
-
-
-def _pvalue(value: float) -> str:
-    return f"{value:.2g}" if value >= 1e-4 else "less than 0.0001"
 
 
 def _reach(labels: Mapping[str, Any], last: Mapping[str, Any]) -> str:

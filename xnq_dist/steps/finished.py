@@ -110,7 +110,7 @@ class Finished:
             return [np.sort(nodes[community == place]) for place in places.tolist()]
         found: dict[int, Ints] = {}
         graph = run.complete("graph")
-        with open_memberships(run, graph, self.ids, *inputs) as memberships:
+        with open_memberships(graph, self.ids, *inputs) as memberships:
             for chunk in memberships.sorter.chunks():
                 inside = (places >= chunk.first) & (places < chunk.last)
                 for place in places[inside].tolist():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from typing import Any
 
 import numpy as np
@@ -88,8 +87,7 @@ def publish(run: RunDirectory, settings: Settings) -> None:
 
 def _write(run: RunDirectory, results: Results, inputs: dict[str, Any]) -> Version:
     """Write a version: its files, then its manifest."""
-    settings, facts = results.settings, results.facts
-    stages, began = results.stages, time.monotonic()
+    settings, facts, stages = results.settings, results.facts, results.stages
     attempt = run.stage_of(results.run_id).begin(results.run_id)
     files: list[FileRecord] = []
 
@@ -117,4 +115,4 @@ def _write(run: RunDirectory, results: Results, inputs: dict[str, Any]) -> Versi
                 files.append(sink.record(name, 0))
             else:
                 facts[name] = made
-    return Version(attempt, attempt.commit(files, inputs, facts, began))
+    return Version(attempt, attempt.commit(files, inputs, facts))

@@ -33,7 +33,7 @@ def committed(run: RunDirectory, name: str, value: int = 0) -> Path:
     stage = run.stage(name)
     attempt = stage.begin()
     record = attempt.write_arrays("values", values=np.full(1000, value))
-    attempt.commit([record], {}, {}, 0.0)
+    attempt.commit([record], {}, {})
     return Path(stage.path(record.name))
 
 

@@ -55,7 +55,7 @@ def committed(run: RunDirectory, name="posteriors", inputs=None) -> Stage:
     stage = run.stage(name)
     attempt = stage.begin()
     record = attempt.write_table("part-00000", table(), "posteriors")
-    attempt.commit([record], inputs or {"seed": 1}, {"n": 3}, 0.1)
+    attempt.commit([record], inputs or {"seed": 1}, {"n": 3})
     return stage
 
 
@@ -125,7 +125,7 @@ def test_manifest_naming_a_file_that_is_not_there_is_refused(run):
     record = attempt.write_table("part-00000", table(), "posteriors")
     stage.delete(record.name)
     with pytest.raises(StageError, match="all workers see the same run directory"):
-        attempt.commit([record], {}, {}, 0.0)
+        attempt.commit([record], {}, {})
 
 
 def test_arrays_come_back_and_corruption_is_seen(run):

@@ -204,6 +204,6 @@ def test_posteriors_of_held_out_groups_replace_the_bound(client, tmp_path):
         attempt.write_arrays("groups", groups=groups.links[0], degree=groups.degree),
         attempt.write_arrays("held", index=known, posterior=made.posteriors[known]),
     ]
-    attempt.commit(files, {}, {"prior": PRIOR}, 0.0)
+    attempt.commit(files, {}, {"prior": PRIOR})
     measured = variances(made.run, estimated(made, client, path), "without")
     assert not np.array_equal(measured, bound)

@@ -233,6 +233,8 @@ class Attempt(Stage):
     """An attempt at a stage: writes its data files, also on workers, and commits it."""
 
     id: str = ""
+    began: float = field(default_factory=time.monotonic)
+    """`time.monotonic` when it began."""
 
     def file_name(self, stem: str, suffix: str) -> str:
         """Name of a data file, with the id of this attempt."""
@@ -261,12 +263,8 @@ class Attempt(Stage):
         files: Sequence[FileRecord],
         inputs: Mapping[str, Any],
         facts: Mapping[str, Any],
-        began: float,
     ) -> Manifest:
-        """Write the manifest to the disk, which makes the stage complete.
-
-        `began`: `time.monotonic` when the work on the stage began.
-        """
+        """Write the manifest to the disk, which makes the stage complete."""
         manifest = Manifest(
             stage=self.name,
             attempt=self.id,
@@ -274,7 +272,7 @@ class Attempt(Stage):
             inputs=dict(inputs),
             files=tuple(files),
             facts=dict(facts),
-            seconds=round(time.monotonic() - began, 3),
+            seconds=round(time.monotonic() - self.began, 3),
             created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             versions=versions(),
         )

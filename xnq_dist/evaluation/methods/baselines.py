@@ -25,6 +25,7 @@ from scipy.sparse import csr_array
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
 from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.quantify.interface import Communities
+from xnq_dist.readout.rows import slices
 
 __all__ = [
     "cdq",
@@ -135,13 +136,12 @@ def enq(
     """
     edges, hot = links(adjacency), _one_hot(labels, n_classes)
     votes = np.empty(labels.shape, np.int64)
-    for first in range(0, len(labels), ROWS):
-        some = slice(first, first + ROWS)
+    for some in slices(len(labels), ROWS):
         near = edges[some]
         if hops == 2:
             near = (near + near @ edges).tocsr()
         near.data = np.ones(near.nnz, np.float32)
-        itself = near.diagonal(first)[:, None]
+        itself = near.diagonal(some.start)[:, None]
         votes[some] = majority(near @ hot - itself * hot[some], labels, n_classes)
     return draw_from_prior(votes, labels, n_classes, seed)
 

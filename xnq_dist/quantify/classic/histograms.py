@@ -185,4 +185,4 @@ def nearest_topsoe(samples: Floats, shares: Floats) -> Floats:
         lower, upper = left + third, right - third
         rises = distance(lower) <= distance(upper)
         left, right = np.where(rises, left, lower), np.where(rises, upper, right)
-    return np.asarray((left + right) / 2)
+    return (left + right) / 2

@@ -32,6 +32,7 @@ from xnq_dist.quantify.interface import (
     Quantifier,
     Reference,
 )
+from xnq_dist.readout.rows import slices
 
 __all__ = ["KdeyMl", "log_densities", "make"]
 
@@ -101,7 +102,7 @@ def log_densities(posteriors: Floats, labels: Ints32) -> Callable[[Floats], Floa
         return exact
     grid = np.linspace(0.0, 1.0, CELLS + 1)
     spline = CubicSpline(grid, exact(_both(grid)))
-    return lambda at: np.asarray(spline(at[:, 1] / at.sum(axis=1)))
+    return lambda at: spline(at[:, 1] / at.sum(axis=1))
 
 
 def _both(second: Floats) -> Floats:
@@ -121,8 +122,7 @@ def _log_kernel_mean(at: Floats, labelled: Floats) -> Floats:
     panels = pack(np.column_stack([y, (y * y).sum(axis=1) / -2]).T)
     logs = np.empty(len(at))
     rows = max(1, PAIRS // len(labelled))
-    for first in range(0, len(at), rows):
-        part = slice(first, first + rows)
+    for part in slices(len(at), rows):
         nearness = np.empty((len(logs[part]), len(y)))
         multiply(x[part], panels, nearness)
         nearest = nearness.max(axis=1)

@@ -57,7 +57,7 @@ class NeighbourCounts(AdjustedCounts):
         mass = near.sum(axis=1, keepdims=True)
         near = predicted(near / np.where(mass > 0, mass, 1.0), self.hard)
         pairs = predicted(posteriors, self.hard)[:, :, None] * near[:, None]
-        return np.asarray(pairs.reshape(len(pairs), width * width))
+        return pairs.reshape(len(pairs), width * width)
 
 
 def make(name: str, settings: Settings) -> Quantifier:
@@ -69,4 +69,4 @@ def neighbour_sums(
     adjacency: csr_array[Any], posteriors: NDArray[np.floating]
 ) -> Floats:
     """Sums over in-neighbours in one process, (N, 2 C); row v has those of node v."""
-    return np.asarray(adjacency @ with_votes(posteriors).astype(np.float64))
+    return adjacency @ with_votes(posteriors).astype(np.float64)

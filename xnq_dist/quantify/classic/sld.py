@@ -61,7 +61,7 @@ class Sld(Quantifier):
             np.full((size, n_classes), np.nan),
             np.ones(size, np.bool_),
         )
-        largest = int(batch.sizes.max(initial=0))
+        largest = batch.sizes.max(initial=0)
         tiles = tile_bytes(largest, n_classes) // (8 * TILE * n_classes)
         sld_kernel(
             batch.offsets,

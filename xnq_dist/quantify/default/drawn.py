@@ -107,10 +107,8 @@ class DrawnByClass(Quantifier):
             return totals.astype(np.float64)
 
         known = len(reference.labels) or 1000
-        logits = _logits(
-            nodes.posteriors[free.members], code, float(np.log(known + 1.0))
-        )
-        prior = float(np.clip(reference.prior[code], 1e-4, 1 - 1e-4))
+        logits = _logits(nodes.posteriors[free.members], code, np.log(known + 1.0))
+        prior = np.clip(reference.prior[code], 1e-4, 1 - 1e-4)
         size = np.maximum(free.sizes, 1.0)
         q = (size * np.nan_to_num(share, nan=prior) + 2 * prior) / (size + 2)
         z = logits + (_log_odds(q) - _log_odds(prior))[community]
@@ -181,13 +179,13 @@ def _calibration_covariance(reference: Reference, code: int) -> Floats:
     logits = _log_odds(np.asarray(reference.posteriors[:, code], np.float64))
     weights = expit(logits) * expit(-logits)
     # No BLAS: its rounding may depend on the number of threads.
-    cross = float((weights * logits).sum())
+    cross = (weights * logits).sum()
     information = np.array(
         [
             [weights.sum() + 1 / INTERCEPT_PRIOR, cross],
-            [cross, float((weights * logits**2).sum()) + 1 / SLOPE_PRIOR],
+            [cross, (weights * logits**2).sum() + 1 / SLOPE_PRIOR],
         ]
     )
     count = int(np.count_nonzero(reference.labels == code))
     rarer = max(1, min(count, len(reference.labels) - count))
-    return np.asarray(np.linalg.inv(information) * INFLATION * (1 + FEW / rarer))
+    return np.linalg.inv(information) * INFLATION * (1 + FEW / rarer)

@@ -122,7 +122,7 @@ class Learnt:
         each = np.ones(len(labels))
         if reference.weights is not None:
             each = reference.weights * (len(labels) / reference.weights.sum())
-        effective = len(labels) ** 2 / max(float((each**2).sum()), 1e-300)
+        effective = len(labels) ** 2 / max((each**2).sum(), 1e-300)
         least = 1.0 / (effective + 2.0)
         if held is None:
             prior = reference.prior / reference.prior.sum()
@@ -145,7 +145,7 @@ class Learnt:
             weights = _weights(f, least) * each
             total = weights.sum() + 1.0 / PRIOR_VARIANCE
             # Variance of the labels' mean shift, larger with unequal label weights.
-            noise = float((weights * each).sum()) + 1.0 / PRIOR_VARIANCE
+            noise = (weights * each).sum() + 1.0 / PRIOR_VARIANCE
             all_weights = np.tile(weights, len(every))
             sums = np.bincount(every.ravel(), all_weights, ends[-1])
             information = sums.astype(np.float64)
@@ -227,4 +227,4 @@ def _between(
 
 def _weights(posteriors: Floats, least: float) -> Floats:
     inside = np.clip(posteriors, least, 1 - least)
-    return np.asarray(inside * (1 - inside))
+    return inside * (1 - inside)

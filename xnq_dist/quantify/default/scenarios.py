@@ -7,7 +7,6 @@ weight depends on the nodes of the graph, never on the communities.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,8 +86,8 @@ def tilt_of(
     if labels.prior is not None:
         known = nodes.labels[nodes.labels >= 0]
         counts = np.bincount(known, minlength=len(nodes.classes)).tolist()
-        pairs = list(zip(nodes.classes, counts, strict=True))
-        shares = shares_left(labels.prior, pairs, len(nodes.labels))
+        of_classes = dict(zip(nodes.classes, counts, strict=True))
+        shares = shares_left(labels.prior, of_classes, len(nodes.labels))
         bias = solve_bias(nodes.posteriors, free, shares, prior)
         return Tilt(
             np.exp(-bias), 1.0, True, np.zeros(len(nodes.class_codes)), 1.0, known=True
@@ -110,22 +109,23 @@ def tilt_of(
 
 
 def shares_left(
-    prior: dict[str, float], counts: Sequence[tuple[str, int]], n_nodes: int
+    prior: dict[str, float], counts: dict[str, int], n_nodes: int
 ) -> Floats:
     """Class shares of the unlabelled nodes, given `labels.prior` for all nodes.
 
-    `counts`: the classes and their labelled nodes. A class without unlabelled nodes is
+    `counts` are the labelled nodes of each class. A class without unlabelled nodes is
     an `InputError`.
     """
-    shares = np.array([prior[name] for name, _ in counts])
+    shares = np.array([prior[name] for name in counts])
+    labelled = np.array(list(counts.values()))
     expected = shares / shares.sum() * n_nodes
-    left = expected - np.array([labelled for _, labelled in counts])
+    left = expected - labelled
     if not (left > 0).all():
-        code = int(np.argmin(left))
-        name, labelled = counts[code]
+        code = np.argmin(left)
+        name = list(counts)[code]
         raise InputError(
             f"labels.prior gives class {name!r} {expected[code]:,.0f} of {n_nodes:,} "
-            f"nodes, but {labelled:,} have its label, and each class needs unlabelled "
-            "nodes, too: correct labels.prior or the labels"
+            f"nodes, but {counts[name]:,} have its label, and each class needs "
+            "unlabelled nodes, too: correct labels.prior or the labels"
         )
-    return np.asarray(left / (n_nodes - sum(labelled for _, labelled in counts)))
+    return np.asarray(left / (n_nodes - labelled.sum()))

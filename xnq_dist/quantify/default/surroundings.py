@@ -18,7 +18,8 @@ from xnq_dist.quantify.default.estimator_fit import Held, Learnt
 from xnq_dist.quantify.default.scenarios import tilt_of
 from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.readout.plus.variants import node_folds
-from xnq_dist.readout.rows import join, located, sample_rows
+from xnq_dist.readout.rows import located, sample_rows
+from xnq_dist.reservoir.context import join
 from xnq_dist.selection.scored_rows import MAX_NODES, ScoredRows, bounded, log_rates
 from xnq_dist.selection.verdict import Selection, judge
 

@@ -19,7 +19,7 @@ from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
 from xnq_dist.core.random_bits import Purpose
 from xnq_dist.core.store import Attempt, FileRecord
 from xnq_dist.core.waiting import gather
-from xnq_dist.readout.logistic import LinearModel, warn_of_unconverged
+from xnq_dist.readout.logistic import warn_of_unconverged
 from xnq_dist.readout.plus.first_stage import FirstStage, columns_of, fit_block
 from xnq_dist.readout.plus.label_features import (
     Around,
@@ -33,9 +33,10 @@ from xnq_dist.readout.plus.second_stage import (
     used_by_trees,
 )
 from xnq_dist.readout.plus.variants import Variants, class_priors
-from xnq_dist.readout.rows import join, located, sample_rows
+from xnq_dist.readout.rows import located, sample_rows, slices
 from xnq_dist.readout.saved import flat
 from xnq_dist.readout.work import ReadoutWork
+from xnq_dist.reservoir.context import join
 
 if TYPE_CHECKING:
     from distributed import Future
@@ -77,7 +78,7 @@ def group_folds(groups: Ints32, known: Bools, count: int) -> Ints32:
     >>> group_folds(groups, np.ones(10, bool), 2).tolist()
     [0, 1, 1, 0]
     """
-    number = np.bincount(groups[known], minlength=int(groups.max(initial=0)) + 1)
+    number = np.bincount(groups[known], minlength=groups.max(initial=0) + 1)
     folds = (np.arange(len(number)) % count).astype(np.int32)
     labels = np.zeros(count)
     for group in np.argsort(-number, kind="stable")[: np.count_nonzero(number)]:
@@ -126,48 +127,42 @@ class CrossFit:
         `x` are the embeddings of the fitted nodes; C of each block is chosen from its
         grid.
         """
-        index, variants = folding.fitted, folding.variants
-        known = work.labels[index], folding.fold_of(index), work.weights[index]
+        index, variants, where = folding.fitted, folding.variants, folding.attempt
+        blocks, classes = work.source.blocks, len(work.classes)
+
+        def known(rows: Ints) -> tuple[Ints32, Ints32, Floats]:
+            """Labels, folds and weights of nodes."""
+            return work.labels[rows], folding.fold_of(rows), work.weights[rows]
+
         tasks = [
             work.submit(
-                *(fit_block, x, *known, len(work.classes), columns, grid),
+                *(fit_block, x, *known(index), classes, columns, grid),
                 *(variants, work.threads),
             )
-            for columns, grid in zip(columns_of(work.source.blocks), grids, strict=True)
+            for columns, grid in zip(columns_of(blocks), grids, strict=True)
         ]
         models = gather(work.client, tasks)
         if variants.pairs:
             warn_of_unconverged([model for block in models for model in block])
-        around = _written(work, folding, models)
+        first = FirstStage.of(blocks, models)
+        record = where.write_arrays("models", **flat(vars(first)))
+        labels = [
+            where.write_arrays(
+                f"labels-{number:05d}",
+                labels=work.labels[rows],
+                folds=folding.fold_of(rows),
+                fitted=np.isin(rows, index),
+            )
+            for number, rows in enumerate(work.owned)
+        ]
+        shown = known(np.flatnonzero(work.labels >= 0))
+        priors = class_priors(*shown, classes, variants)
+        around = Around(work.parts, where, labels, record, priors, variants)
         features = spread_features(work, around)
         _, places = located(work.owned, index)
-        rows = work.submit(_second_rows, x, *known, features, places, around)
+        rows = work.submit(_second_rows, x, *known(index), features, places, around)
         strengths = [block[0].strength for block in models]
         return cls(around, features, strengths, rows)
-
-
-def _written(
-    work: ReadoutWork,
-    folding: Folding,
-    models: Sequence[Sequence[LinearModel]],
-) -> Around:
-    """Write the labels of every partition's nodes, and the models."""
-    labels = [
-        folding.attempt.write_arrays(
-            f"labels-{number:05d}",
-            labels=work.labels[rows],
-            folds=folding.fold_of(rows),
-            fitted=np.isin(rows, folding.fitted),
-        )
-        for number, rows in enumerate(work.owned)
-    ]
-    first = FirstStage.of(work.source.blocks, models)
-    where = folding.attempt
-    record = where.write_arrays("models", **flat(vars(first)))
-    shown = np.flatnonzero(work.labels >= 0)
-    known = work.labels[shown], folding.fold_of(shown), work.weights[shown]
-    priors = class_priors(*known, len(work.classes), folding.variants)
-    return Around(work.parts, where, labels, record, priors, folding.variants)
 
 
 def _second_rows(
@@ -188,8 +183,7 @@ def _second_rows(
     width = len(blocks) * (classes - 1) + features.shape[2]
     z = np.empty((n, count, width), np.float32)
     out_of_fold = np.empty((n, len(blocks), classes))
-    for begin in range(0, n, BLOCK):
-        block = slice(begin, begin + BLOCK)
+    for block in slices(n, BLOCK):
         scores = first.scores(x[block])
         each = np.arange(len(scores))
         out_of_fold[block] = scores[each, folds[block]]

@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Floats, Ints32
+from xnq_dist.core.arrays import Floats, Ints32, offsets_of
 from xnq_dist.core.products import product
 from xnq_dist.readout.lbfgs import STACKED
 from xnq_dist.readout.logistic import FitJob, LinearModel, fit_jobs, stacked
@@ -27,7 +27,7 @@ from xnq_dist.readout.regularisation import cross_fit, search_from_middle
 
 __all__ = ["GRID", "FirstStage", "columns_of", "fit_block"]
 
-GRID = tuple(float(10.0**step) for step in range(-1, 6))
+GRID = tuple(10.0**step for step in range(-1, 6))
 """Values of C for rows of total variance 1."""
 
 
@@ -81,7 +81,7 @@ def shifted_log_shares(logits: Floats, shifts: Floats, out: Floats) -> None:
 
 def columns_of(blocks: Sequence[int]) -> list[slice]:
     """Return the columns of each block."""
-    ends = np.concatenate([[0], np.cumsum(blocks)]).tolist()
+    ends = offsets_of(blocks).tolist()
     return [slice(first, last) for first, last in pairwise(ends)]
 
 

@@ -28,7 +28,7 @@ from xnq_dist.core.store import Attempt, FileRecord, Stage
 from xnq_dist.core.waiting import gather
 from xnq_dist.readout.plus.first_stage import FirstStage
 from xnq_dist.readout.plus.variants import Variants
-from xnq_dist.readout.rows import FEATURES, Part
+from xnq_dist.readout.rows import FEATURES, Part, slices
 from xnq_dist.readout.work import ReadoutWork
 from xnq_dist.reservoir.propagation import propagate
 
@@ -92,7 +92,7 @@ class Around:
         """
         known = self.where.read_arrays(self.labels[number])
         labels, folds = known["labels"], known["folds"]
-        first, classes = self.first_stage(), int(self.priors.shape[1])
+        first, classes = self.first_stage(), self.priors.shape[1]
         width = label_width(self.variants, classes)
         out = np.empty((len(labels), width), np.float32)
         counts, posteriors, degree = self.split(out)
@@ -134,8 +134,7 @@ class Around:
         found = np.empty(shape, np.float32)
         found[:, :, count:] = scores[:, None]
         # In blocks, because float64 intermediates take several times the memory.
-        for first in range(0, len(chosen), BLOCK):
-            block = slice(first, first + BLOCK)
+        for block in slices(len(chosen), BLOCK):
             parts = [self.split(each[block]) for each in rounds]
             for at, variant in enumerate(chosen[block].T):
                 found[block, at, :count] = self._of_variant(parts, variant)

@@ -117,7 +117,7 @@ def scaled_weights(weights: Floats, shown: Ints) -> Floats:
     used = weights[shown]
     factor = used.sum() / (used**2).sum()
     # Equal weights need no memory of their own (`stage.fit_readout`).
-    return weights if factor == 1.0 else np.asarray(weights * factor)
+    return weights if factor == 1.0 else weights * factor
 
 
 def _held_groups(

@@ -67,7 +67,7 @@ __all__ = [
 ]
 
 
-GRID = tuple(float(10.0**step) for step in range(-3, 2))
+GRID = tuple(10.0**step for step in range(-3, 2))
 """Values of C of the logistic regression, on standardised columns."""
 LEADING = 32
 """Leading columns of the spectrum and of components of features that trees use."""
@@ -121,8 +121,11 @@ class SecondRows:
         return int(self.scores.shape[2])
 
 
-def tree_columns(blocks: Sequence[int], kind: str) -> Ints:
-    """Columns of the embedding that trees of a kind use, the spectrum's last."""
+def used_by_trees(blocks: Sequence[int], kind: str = "trees with spectrum") -> Ints:
+    """Columns of the embedding that trees of a kind use, the spectrum's last.
+
+    By default those of all kinds.
+    """
     columns = columns_of(blocks)
     width = blocks[1] // (HOPS + 1)
     # The last column of each hop is the log degree.
@@ -134,19 +137,6 @@ def tree_columns(blocks: Sequence[int], kind: str) -> Ints:
         first = columns[2].start
         used += range(first, first + min(LEADING, blocks[2]))
     return np.array(used, np.int64)
-
-
-def tree_inputs(
-    blocks: Sequence[int], kind: str, z: Floats32, x: NDArray[Any]
-) -> Floats32:
-    """Inputs of trees of a kind, from rows of `SecondRows.z` and `SecondRows.x`."""
-    embedded = x[:, : len(tree_columns(blocks, kind))]
-    return np.concatenate([z, embedded], axis=1, dtype=np.float32)
-
-
-def used_by_trees(blocks: Sequence[int]) -> Ints:
-    """Columns of the embedding that trees use; those of each kind come first."""
-    return tree_columns(blocks, "trees with spectrum")
 
 
 def second_rows(scores: Floats, features: Floats32) -> Floats32:
@@ -199,7 +189,8 @@ class SecondStage:
         ]
         for kind, trees in self.trees.items():
             of_fold = BoostedTrees(**{name: each[fold] for name, each in trees.items()})
-            inputs = tree_inputs(self.blocks, kind, z, x)
+            embedded = x[:, : len(used_by_trees(self.blocks, kind))]
+            inputs = np.concatenate([z, embedded], axis=1, dtype=np.float32)
             logs.append(log_shares(boosted_logits(of_fold, inputs)))
         if provided := self.scores_coef.shape[2]:
             alone = LinearModel(self.scores_coef[fold], self.scores_intercept[fold])
@@ -215,7 +206,7 @@ class SecondStage:
 
 def fit_kind(rows: SecondRows, kind: str, fold: int) -> tuple[BoostedTrees, Floats]:
     """Fit trees of one kind to the rows of the other folds; run as one task."""
-    own, used = binned(rows.z[:, fold]), len(tree_columns(rows.blocks, kind))
+    own, used = binned(rows.z[:, fold]), len(used_by_trees(rows.blocks, kind))
     pairs: Any = zip(own, rows.bins, strict=True)
     bins = Bins(*(np.concatenate([one, more[:used]]) for one, more in pairs))
     known = rows.labels, rows.weights, rows.classes
@@ -353,13 +344,13 @@ def pool_weights(logs: Floats, labels: Ints32, each: Floats) -> Floats:
         total = np.tensordot(weights, logs, axes=1)
         top = np.logaddexp.reduce(total, axis=1)
         shares = np.exp(total - top[:, None])
-        loss = float((each * (top - weights @ taken)).sum())
+        loss = (each * (top - weights @ taken)).sum()
         slope = np.einsum("nc,mnc->m", shares * each[:, None], logs) - reached
         # Penalty: Kullback-Leibler divergence of equal weights from these.
-        loss -= PULL * float(np.log(weights).mean())
+        loss -= PULL * np.log(weights).mean()
         slope -= PULL / (count * weights)
         return loss / rows, weights * (slope - weights @ slope) / rows
 
     with one_blas_thread():
         solution = minimize(objective, np.zeros(count), jac=True, method="L-BFGS-B")
-    return np.asarray(softmax(solution.x), np.float64)
+    return softmax(solution.x)

@@ -81,5 +81,5 @@ def class_priors(
     """Smoothed class shares among the labels visible to each variant, shape (V, C)."""
     counts = np.zeros((variants.folds, n_classes))
     np.add.at(counts, (folds, labels), weights)
-    visible = variants.visible().astype(np.float64) @ counts + PSEUDO
+    visible = variants.visible() @ counts + PSEUDO
     return np.asarray(visible / visible.sum(axis=1, keepdims=True), np.float64)
