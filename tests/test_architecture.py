@@ -87,21 +87,21 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 197_826,
-    "core": 26_347,
-    "graph": 38_406,
-    "reservoir": 18_328,
-    "groups": 2_226,
-    "plan and needs": 5_754,
-    "pipeline and the modules next to it": 5_108,
-    "command line and flows": 7_910,
-    "readout": 21_442,
-    "quantify and selection": 29_495,
-    "steps": 9_348,
-    "report": 5_509,
-    "api": 4_928,
+    "all": 194_162,
+    "core": 26_390,
+    "graph": 37_855,
+    "reservoir": 17_922,
+    "groups": 2_196,
+    "plan and needs": 5_626,
+    "pipeline and the modules next to it": 4_907,
+    "command line and flows": 7_832,
+    "readout": 21_006,
+    "quantify and selection": 29_136,
+    "steps": 9_120,
+    "report": 5_425,
+    "api": 4_912,
     "monitor": 3_182,
-    "evaluation": 22_905,
+    "evaluation": 21_667,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
 

@@ -19,9 +19,9 @@ class WithSettings(TyperCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the command's options, then the common settings."""
         super().format_help(ctx, formatter)
-        from xnq_dist.app.settings_help import COMMON, settings_help
+        from xnq_dist.app.settings_help import common_settings
 
-        typer.echo(f"{settings_help(COMMON)}\n\nAll settings: xnq-dist settings")
+        typer.echo(common_settings())
 
 
 def settings_command(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import textwrap
 from collections.abc import Collection
-from textwrap import wrap
 from typing import Any
 
 import yaml
@@ -14,6 +15,7 @@ from xnq_dist.core.settings import Settings
 __all__ = [
     "COMMON",
     "GROUPS",
+    "common_settings",
     "group_of",
     "settings_help",
     "settings_rows",
@@ -72,7 +74,7 @@ def typed(value: Any) -> str:
 
 
 def settings_help(names: Collection[str] | None = None) -> str:
-    """Help text of these settings; None: of all."""
+    """Help text of these settings, two lines per setting; None: of all."""
     lines = ["Settings (--set KEY=VALUE, or the same names in a YAML file):"]
     group = ""
     for name, values, default, meaning in settings_rows():
@@ -81,5 +83,27 @@ def settings_help(names: Collection[str] | None = None) -> str:
         if group != (group := group_of(name)):
             lines.append(f"\n{group}")
         lines.append(f"  {name} = {default}  [{values}]")
-        lines += wrap(meaning, 88, initial_indent=" " * 6, subsequent_indent=" " * 6)
+        lines.append(f"      {meaning}")
+    return "\n".join(lines)
+
+
+def common_settings() -> str:
+    """The settings that most users change, by what they are about."""
+    columns = shutil.get_terminal_size().columns
+    lines = ["Common settings (--set KEY=VALUE, or the same names in a YAML file):"]
+    rows, group = settings_rows(), ""
+    for name, _, default, meaning in rows:
+        if name not in COMMON:
+            continue
+        if group != (group := group_of(name)):
+            lines.append(f"\n  {group}")
+        lines += textwrap.wrap(
+            meaning,
+            columns,
+            initial_indent=f"    {name + ' = ' + default:<31} ",
+            subsequent_indent=" " * 36,
+            max_lines=2,
+            placeholder=" ...",
+        )
+    lines.append(f"\nAll {len(rows)} settings: xnq-dist settings")
     return "\n".join(lines)

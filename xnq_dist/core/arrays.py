@@ -16,6 +16,7 @@ __all__ = [
     "Ints32",
     "Words",
     "offsets_of",
+    "slices",
 ]
 
 Floats = NDArray[np.float64]
@@ -36,3 +37,14 @@ def offsets_of(sizes: Any) -> Ints:
     [0, 2, 2, 5]
     """
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+
+def slices(count: int, size: int) -> list[slice]:
+    """Consecutive blocks of `size` rows; the last one may go beyond `count`.
+
+    Examples
+    --------
+    >>> slices(5, 3)
+    [slice(0, 3, None), slice(3, 6, None)]
+    """
+    return [slice(first, first + size) for first in range(0, count, size)]

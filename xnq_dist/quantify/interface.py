@@ -24,8 +24,8 @@ from xnq_dist.core.arrays import (
     Ints,
     Ints32,
     offsets_of,
+    slices,
 )
-from xnq_dist.readout.rows import slices
 
 __all__ = [
     "Communities",

@@ -21,11 +21,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Bools, Floats, Ints32
+from xnq_dist.core.arrays import Bools, Floats, Ints32, slices
 from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.core.products import multiply, pack
 from xnq_dist.readout.lbfgs import TOLERANCE
-from xnq_dist.readout.rows import slices
 
 __all__ = ["Moments", "Problem", "Rows", "Sums"]
 

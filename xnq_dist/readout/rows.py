@@ -29,7 +29,6 @@ __all__ = [
     "gather_rows",
     "located",
     "sample_rows",
-    "slices",
     "write_scored",
 ]
 
@@ -119,17 +118,6 @@ def gather_rows(part: Part, local: Ints) -> NDArray[Any]:
         low, high = np.searchsorted(local, [first, first + len(batch)])
         found.append(batch[local[low:high] - first])
     return np.concatenate(found)
-
-
-def slices(count: int, size: int) -> list[slice]:
-    """Consecutive blocks of `size` rows; the last one may go beyond `count`.
-
-    Examples
-    --------
-    >>> slices(5, 3)
-    [slice(0, 3, None), slice(3, 6, None)]
-    """
-    return [slice(first, first + size) for first in range(0, count, size)]
 
 
 def located(owned: Sequence[Ints], index: Ints) -> tuple[list[Ints], list[Ints]]:

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Floats, Ints
-from xnq_dist.readout.rows import slices
+from xnq_dist.core.arrays import Floats, Ints, slices
 from xnq_dist.selection.scored_rows import normalised
 
 __all__ = ["logit_variance", "solve_bias", "tilted", "tilted_mean"]

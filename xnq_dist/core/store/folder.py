@@ -263,6 +263,7 @@ def sealed(values: Mapping[str, Any]) -> str:
     """JSON text of an object, with the checksum of its content as a field."""
     # Convert the values to what reading returns: keys as text, tuples as lists.
     plain = json.loads(json.dumps(dict(values)))
+    plain.pop(CHECKSUM, None)
     plain[CHECKSUM] = fingerprint(plain)
     return json.dumps(plain, indent=1, sort_keys=True)
 

@@ -22,10 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32, slices
 from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.quantify.interface import Communities
-from xnq_dist.readout.rows import slices
 
 __all__ = [
     "cdq",

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.interpolate import CubicSpline
 
-from xnq_dist.core.arrays import Floats, Ints32
+from xnq_dist.core.arrays import Floats, Ints32, slices
 from xnq_dist.core.products import multiply, pack
 from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.classic.members import (
@@ -32,7 +32,6 @@ from xnq_dist.quantify.interface import (
     Quantifier,
     Reference,
 )
-from xnq_dist.readout.rows import slices
 
 __all__ = ["KdeyMl", "log_densities", "make"]
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
+from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32, slices
 from xnq_dist.core.random_bits import Purpose
 from xnq_dist.core.store import Attempt, FileRecord
 from xnq_dist.core.waiting import gather
@@ -33,7 +33,7 @@ from xnq_dist.readout.plus.second_stage import (
     used_by_trees,
 )
 from xnq_dist.readout.plus.variants import Variants, class_priors
-from xnq_dist.readout.rows import located, sample_rows, slices
+from xnq_dist.readout.rows import located, sample_rows
 from xnq_dist.readout.saved import flat
 from xnq_dist.readout.work import ReadoutWork
 from xnq_dist.reservoir.context import join
