@@ -63,7 +63,7 @@ def test_the_commands_of_the_page_run_in_their_order(page: str, folder: Path) ->
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "All users: 21 % bots" in done.stdout
+    assert "All users: 22 % bots" in done.stdout
 
 
 def test_settings_on_the_pages_are_accepted() -> None:
