@@ -195,7 +195,8 @@ def run_all(
         due = due_stages(run, sources, settings)
         if not due:
             record_sources(run, sources)
-        if {*due} - {"published"}:  # work for workers: whatever is due, estimates are
+        # Whatever is due before the publication, the estimates follow, on workers.
+        if {*due} - {"published"}:
             plan = pipeline.plan_run(run, sources, settings)
             sized = plan.resolved(settings)
             if "graph" in due:
