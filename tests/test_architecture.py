@@ -87,7 +87,7 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 194_162,
+    "all": 194_168,
     "core": 26_390,
     "graph": 37_855,
     "reservoir": 17_922,
@@ -98,7 +98,7 @@ BUDGETS = {
     "readout": 21_006,
     "quantify and selection": 29_136,
     "steps": 9_120,
-    "report": 5_425,
+    "report": 5_431,
     "api": 4_912,
     "monitor": 3_182,
     "evaluation": 21_667,

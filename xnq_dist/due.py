@@ -17,7 +17,7 @@ from xnq_dist.core.inputs import choose_source, selects_scales
 from xnq_dist.core.lock import run_lock
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.settings import Settings
-from xnq_dist.core.stages import STAGES
+from xnq_dist.core.stages import STAGES, following
 from xnq_dist.core.store import (
     Manifest,
     RunDirectory,
@@ -132,7 +132,8 @@ def due_stages(
                 due.append(name)
     embeddings, users = stages.get("embeddings"), {"readout", "posteriors"}
     if embeddings and embeddings.released and not users.isdisjoint(due):
-        due.append("embeddings")  # they are needed again
+        # They are needed again, and what was made from them is made again, too.
+        due += following("embeddings")
     return tuple(name for name in STAGES if name in due)
 
 

@@ -74,7 +74,7 @@ class SortedRun:
     weighted: bool
 
     def read(self) -> tuple[Ints, Floats]:
-        """Ints and weights, mapped; no weights without.
+        """Keys and weights, mapped; no weights without.
 
         Raises
         ------

@@ -186,17 +186,9 @@ class Page(Results):
 
         It also gets this `page`, and its `settings`, `last` and `naming`.
         """
-        return (
-            environment()
-            .get_template(template)
-            .render(
-                page=self,
-                settings=self.settings,
-                last=self.last,
-                naming=self.naming,
-                **values,
-            )
-        )
+        of_page = {"settings": self.settings, "last": self.last, "naming": self.naming}
+        known = environment().get_template(template)
+        return known.render(page=self, **of_page, **values)
 
 
 @cache
