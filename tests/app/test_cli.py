@@ -15,7 +15,6 @@ from tests.conftest import write_graph
 from xnq_dist.app.checks import examine
 from xnq_dist.app.cli import main
 from xnq_dist.app.settings_help import COMMON, settings_rows
-from xnq_dist.monitor.progress import WATCH, Watch, warn_if_late
 
 
 def test_help_imports_light_modules_alone():
@@ -100,30 +99,6 @@ def test_a_plan_that_does_not_fit_is_one_object_with_its_error(capsys):
     assert values["nodes"] == 1_000_000
     assert values["exit_code"] == 3
     assert "cluster.memory_limit" in values["error"]
-
-
-def test_time_left_follows_the_plan():
-    now = [0.0]
-    watch = Watch(clock=lambda: now[0])
-    assert (watch.left(), watch.left_text()) == (None, "")
-    watch.planned = 540.0
-    assert (watch.left(), watch.left_text()) == (540, "about 9 min left")
-    now[0] = 500.0
-    assert watch.left() == 40
-    now[0] = 600.0  # longer than planned
-    assert (watch.left(), watch.left_text()) == (None, "")
-
-
-@pytest.mark.parametrize(("spent", "words"), [(119.0, ""), (121.0, "instead of 60")])
-def test_twice_the_planned_time_is_said(caplog, spent, words):
-    now = [0.0]
-    watch = Watch(clock=lambda: now[0])
-    watch.planned, now[0] = 60.0, spent
-    token = WATCH.set(watch)
-    warn_if_late()
-    WATCH.reset(token)
-    assert words in caplog.text
-    assert bool(caplog.text) == bool(words)
 
 
 @pytest.mark.slow

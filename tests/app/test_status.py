@@ -19,7 +19,7 @@ from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.store import RunDirectory, sealed
 from xnq_dist.core.waiting import LOOKED
 from xnq_dist.monitor.on_prefect import results_text
-from xnq_dist.monitor.progress import expect, in_view
+from xnq_dist.monitor.progress import in_view
 from xnq_dist.monitor.standing import standing
 from xnq_dist.monitor.status import RunStatus, recorded
 from xnq_dist.steps.publish import publish
@@ -51,20 +51,18 @@ def test_a_finished_run_has_its_results_and_nothing_to_do(finished_run):
     assert found["lost_workers"] == []
 
 
-def test_a_run_shows_stage_superstep_owner_and_time_left_while_it_works(begun):
+def test_a_run_shows_stage_superstep_and_owner_while_it_works(begun):
     def work(progress):
         progress("supersteps", 12, 30)
 
     with recorded(begun.uri) as status, run_lock(begun):
-        expect(500.0)
         in_view("embed", work)
         wait_until(lambda: standing(begun.uri).get("step") == "supersteps", 30)
         found = standing(begun.uri)
         assert (begun.read_record(LOCK) or {})["token"]  # still held
     assert found["state"] == "running"
     assert (found["step"], found["done"], found["total"]) == ("supersteps", 12, 30)
-    assert found["place"].startswith("embed: supersteps 12/30, about ")
-    assert found["seconds_left"] > 100
+    assert found["place"] == "embed: supersteps 12/30"
     assert found["pid"] == os.getpid()
     assert found["heartbeat_age"] < 60
     assert found["run_id"] == status.run_id

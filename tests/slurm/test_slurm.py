@@ -52,7 +52,7 @@ def test_a_run_on_slurm_has_the_bits_of_one_process(slurm, graph, calm, tmp_path
             files = [folder, *folder.glob("*.pem")]
             modes.update({each.name: each.stat().st_mode & 0o777 for each in files})
 
-    with watching() as watch, watch.shown(look):
+    with watching(look):
         jobs.run_all(graph.sources, str(tmp_path / "run"), slurm_settings())
     assert same_bits(tmp_path / "run", calm)
     # Only their owner can read the certificates, which are gone now, as are the jobs.

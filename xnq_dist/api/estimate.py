@@ -116,7 +116,7 @@ def run_tables(
     with temporary_folder() as folder:
         sources = tables.write(Path(folder))
         run = str(out) if out is not None else f"{folder}/run"
-        with watching() as watch, watch.shown(progress):
+        with watching(progress):
             run_all(sources, run, used, overwrite)
         return PrevalenceResult(run, folder)
 

@@ -14,7 +14,7 @@ __all__ = ["doctor", "status"]
 
 
 def status(directory: Directory, as_json: Json = False) -> None:
-    """Show where a run stands: stage, superstep, time left, owner, what is next.
+    """Show where a run stands: stage, superstep, owner, what is next.
 
     It works while a run writes the directory, and never takes its lock.
     """

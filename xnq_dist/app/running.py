@@ -49,36 +49,26 @@ def console_progress() -> Iterator[None]:
 
 @contextmanager
 def _bar() -> Iterator[None]:
-    """One bar for the complete run, with the current step and the time left."""
+    """A bar for the current step, and the time since the run began."""
     from rich.console import Console
     from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bars
-    from rich.text import Text
-
-    class Left(TextColumn):
-        def render(self, task: Any) -> Text:
-            if watch.planned:
-                bars.update(task.id, completed=watch.spent(), total=watch.planned)
-            return Text(watch.left_text())
 
     def show(text: str, done: int, total: int) -> None:
         steps = f" {done:,}/{total:,}" if total > 1 else ""
-        bars.update(row, description=text.removesuffix(f": {START}") + steps)
-        if not watch.planned:
-            bars.update(row, completed=done, total=total)
+        description = text.removesuffix(f": {START}") + steps
+        bars.update(row, description=description, completed=done, total=total)
 
     with (
         Bars(
             SpinnerColumn(),
             TextColumn("{task.description}"),
             BarColumn(),
-            Left(""),
             TimeElapsedColumn(),
             console=Console(stderr=True),
             transient=True,
         ) as bars,
-        watching() as watch,
-        watch.shown(show),
+        watching(show),
     ):
         row = bars.add_task("starting", total=None)
         yield

@@ -11,17 +11,7 @@ from typing import TypeVar
 
 from xnq_dist.core.progress import Progress
 
-__all__ = [
-    "START",
-    "Watch",
-    "current_watch",
-    "expect",
-    "in_view",
-    "log_lines",
-    "seconds_left_text",
-    "warn_if_late",
-    "watching",
-]
+__all__ = ["START", "in_view", "log_lines", "watching"]
 
 log = logging.getLogger(__name__)
 
@@ -29,103 +19,33 @@ T = TypeVar("T")
 
 START = "start"
 """The first step of every stage."""
-WORTH_SAYING = 60.0
-"""Planned seconds of a run from which the time left is shown: the first run of a
-machine compiles kernels for half a minute, which no plan holds."""
 LOG_EVERY = 60.0
 """Seconds between two log lines of one stage."""
 
-
-class Watch:
-    """The progress of a run: its steps, for all that show them, and its time left."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._began = clock()
-        self._shown: list[Progress] = []
-        self.planned = 0.0
-        """Expected seconds of the complete run; 0: not known."""
-
-    def step(self, text: str, done: int, total: int) -> None:
-        """Note that `done` of `total` parts of ``stage: step`` are done."""
-        for show in tuple(self._shown):
-            show(text, done, total)
-
-    @contextmanager
-    def shown(self, show: Progress) -> Iterator[None]:
-        """Call `show` with each step of the block."""
-        self._shown.append(show)
-        try:
-            yield
-        finally:
-            self._shown.remove(show)
-
-    def spent(self) -> float:
-        """Seconds since the run began."""
-        return self._clock() - self._began
-
-    def left(self) -> float | None:
-        """Planned seconds to the end; None without a plan, or once they are over."""
-        left = self.planned - self.spent()
-        return left if left > 0 else None
-
-    def left_text(self) -> str:
-        """The time left in words; empty if nothing is known, or for a short run."""
-        return seconds_left_text(self.left()) if self.planned >= WORTH_SAYING else ""
-
-
-def seconds_left_text(left: float | None) -> str:
-    """A time left in words; empty for None."""
-    if left is None:
-        return ""
-    if left < 100:
-        return f"about {max(1, round(left))} s left"
-    minutes = round(left / 60)
-    if minutes < 100:
-        return f"about {minutes} min left"
-    return f"about {left / 3600:.1f} h left"
-
-
-WATCH: ContextVar[Watch | None] = ContextVar("WATCH", default=None)
-
-
-def current_watch() -> Watch:
-    """The watch of the current block; if there is none, one that nobody sees."""
-    return WATCH.get() or Watch()
-
-
-def expect(seconds: float | None) -> None:
-    """Note the expected seconds of the current run; None: not known."""
-    current_watch().planned = seconds or 0.0
-
-
-def warn_if_late() -> None:
-    """Log if the current run took more than twice the expected time, from a minute."""
-    watch = current_watch()
-    if WORTH_SAYING <= watch.planned < watch.spent() / 2:
-        log.warning("the run took %.0f s instead of %.0f", watch.spent(), watch.planned)
+SHOWN_BY: ContextVar[tuple[Progress, ...]] = ContextVar("SHOWN_BY", default=())
+"""What shows the steps of the current block."""
 
 
 def in_view(stage: str, work: Callable[[Progress], T]) -> T:
     """Run a stage; whatever watches the run shows its progress."""
-    watch = current_watch()
+    shown_by = SHOWN_BY.get()
 
     def progress(what: str, done: int, total: int) -> None:
-        watch.step(f"{stage}: {what}", done, total)
+        for show in shown_by:
+            show(f"{stage}: {what}", done, total)
 
     progress(START, 0, 1)
     return work(progress)
 
 
 @contextmanager
-def watching() -> Iterator[Watch]:
-    """The watch of the current block, made here if there is none."""
-    watch = current_watch()
-    token = WATCH.set(watch)
+def watching(show: Progress) -> Iterator[None]:
+    """Call `show` with each step, ``stage: step``, of the stages in the block."""
+    token = SHOWN_BY.set((*SHOWN_BY.get(), show))
     try:
-        yield watch
+        yield
     finally:
-        WATCH.reset(token)
+        SHOWN_BY.reset(token)
 
 
 @contextmanager
@@ -137,9 +57,8 @@ def log_lines() -> Iterator[None]:
         nonlocal last
         now, begins = time.monotonic(), text.endswith(f": {START}")
         if begins or now - last >= LOG_EVERY:
-            last, left = now, watch.left_text()
-            steps = "" if begins else f" {done:,}/{total:,}"
-            log.info("%s", f"{text}{steps}{left and f', {left}'}")
+            last = now
+            log.info("%s%s", text, "" if begins else f" {done:,}/{total:,}")
 
-    with watching() as watch, watch.shown(show):
+    with watching(show):
         yield

@@ -9,7 +9,6 @@ from typing import Any
 from xnq_dist.core.errors import InfrastructureError
 from xnq_dist.core.lock import holder
 from xnq_dist.core.store import RunDirectory, require_run
-from xnq_dist.monitor.progress import seconds_left_text
 from xnq_dist.monitor.status import NEXT, RunStatus
 
 __all__ = ["standing"]
@@ -22,7 +21,7 @@ def standing(directory: str) -> dict[str, Any]:
     -------
     dict
         ``state`` (``running``, ``finished``, ``failed``, ``stopped``: its process ended
-        without a message, ``empty``), ``next``, ``place`` (stage, step and time left),
+        without a message, ``empty``), ``next``, ``place`` (stage and step),
         the lock's ``host``, ``pid`` and ``heartbeat_age`` in seconds, ``published``
         (time of the current results), ``report``, and the fields of `RunStatus`. What
         is not known is left out.
@@ -47,8 +46,7 @@ def standing(directory: str) -> dict[str, Any]:
     else:
         known |= asdict(noted)
         if noted.ended is None:
-            left = seconds_left_text(noted.seconds_left if alive else None)
-            known["place"] = noted.place(left)
+            known["place"] = noted.place()
             state, todo = "stopped", again
         else:
             state = "finished" if noted.state == "done" else "failed"

@@ -60,7 +60,6 @@ class RunStatus:
     step: str = ""
     done: int = 0
     total: int = 0
-    seconds_left: float | None = None
     workers: int = 0
     lost_workers: list[str] = field(default_factory=list)
     """Addresses of workers that left during the run."""
@@ -77,14 +76,13 @@ class RunStatus:
         except (DamagedError, TypeError):
             return None
 
-    def place(self, left: str = "") -> str:
-        """Stage, step and time left in one line; empty before the first stage."""
+    def place(self) -> str:
+        """Stage and step in one line; empty before the first stage."""
         steps = f" {self.done:,}/{self.total:,}" if self.total > 1 else ""
-        text = f"{self.stage}: {self.step}{steps}" if self.step else self.stage
-        return text + (left and f", {left}")
+        return f"{self.stage}: {self.step}{steps}" if self.step else self.stage
 
     def note(self, text: str, done: int, total: int) -> None:
-        """Note a step of a stage; see `Watch.step`."""
+        """Note ``stage: step``, and how many of its parts are done."""
         self.stage, _, self.step = text.partition(": ")
         self.done, self.total = done, total
 
@@ -151,11 +149,10 @@ def recorded(
     status = RunStatus(run_id) if run_id else RunStatus()
     # Asked here, because a place that cannot be opened is the caller's error.
     every = EVERY if run.is_local else EVERY_IN_STORE
-    with watching() as watch, watch.shown(status.note):
+    with watching(status.note):
 
         def write_often() -> None:
             while not stop.wait(every):
-                status.seconds_left = watch.left()
                 _write(run, status)
 
         writer = threading.Thread(target=write_often, daemon=True)
@@ -174,7 +171,6 @@ def recorded(
             # Do not wait longer for a file system that does not answer.
             writer.join(EVERY_IN_STORE)
             if not writer.is_alive():
-                status.seconds_left = None
                 _write(run, status)
 
 
