@@ -20,7 +20,12 @@ from xnq_dist.app.settings_help import (
     settings_rows,
 )
 from xnq_dist.core import blocks, config, inputs
-from xnq_dist.core.config import load_settings, recorded_settings, validate_settings
+from xnq_dist.core.config import (
+    load_settings,
+    recorded_settings,
+    removed_settings,
+    validate_settings,
+)
 from xnq_dist.core.errors import DoesNotFitError, SettingsError
 from xnq_dist.core.settings import Settings
 from xnq_dist.graph.needs import random_halo
@@ -126,14 +131,14 @@ def test_settings_are_grouped_by_what_they_are_about():
     assert {part for parts in GROUPS.values() for part in parts} <= names
 
 
-@pytest.mark.parametrize("name", config.GONE)
+@pytest.mark.parametrize("name", removed_settings())
 def test_a_removed_setting_is_refused_with_what_became_of_it(name, tmp_path):
     file = tmp_path / "s.yaml"
     value: Any = 1
     for part in reversed(name.split(".")):
         value = {part: value}
     file.write_text(yaml.safe_dump(value))
-    gone = f"{name}: this setting is gone: {config.GONE[name]}"
+    gone = f"{name}: this setting is gone: {removed_settings()[name]}"
     with pytest.raises(SettingsError, match=re.escape(gone)):
         load_settings(file)
     with pytest.raises(SettingsError, match=re.escape(gone)):

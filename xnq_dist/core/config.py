@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
@@ -23,6 +24,7 @@ __all__ = [
     "meaning_of",
     "merged",
     "recorded_settings",
+    "removed_settings",
     "validate_settings",
     "values_of",
 ]
@@ -32,72 +34,6 @@ WORDS = {"str": "text", "bool": "true, false", "int": "integer", "float": "numbe
 
 SAID = ("value_error", "greater_than", "less_than")
 """Beginnings of the types of errors whose message says what is allowed."""
-
-ONE_EXCHANGE = "states stay in memory, and workers have one way to exchange them"
-GONE = {
-    "anomalies.reference": "communities are compared with the mean of the others",
-    "auto.reference_edges": "graphs of more than 5,000,000 edges are contracted first",
-    "benchmark": "adjust estimates to known totals in the tool that has them",
-    "columns.node_weight": "every node counts once; give each person or view its node",
-    "columns.parent": "list the members of a larger community as a community",
-    "features.hashed": "text with more than 20 values is hashed into 32 columns",
-    "features.levels": "text with more than 20 values is hashed into 32 columns",
-    "fit": "the column quality has one verdict (quality.widths)",
-    "input.compression": "it follows from the ending of the name, such as .csv.gz",
-    "input.encoding": "write text tables as UTF-8",
-    "input.engine": "cuDF reads edges with cluster.kind = cuda where it is installed",
-    "input.nulls": "write missing values as empty cells; labels.missing is for labels",
-    "input.quote": "quotes are double",
-    "input.self_loops": "edges from a node to itself are kept; leave such rows out of "
-    "the edge table to drop them",
-    "intervals.seed_runs": "intervals have what one run knows",
-    "memberships.parents": "list the members of a larger community as a community",
-    "cluster.bandwidth": "the plan needs no bandwidth",
-    "cluster.protocol": "GPU workers use TCP, encrypted",
-    "cluster.slurm.account": "set cluster.slurm.directives = [--account=NAME]",
-    "cluster.slurm.interface": "set jobqueue.slurm.interface in Dask's configuration",
-    "cluster.slurm.queue": "set cluster.slurm.directives = [--partition=NAME]",
-    "cluster.slurm.walltime": "set cluster.slurm.directives = ['--time=4:00:00']",
-    "cluster.template": "start workers on Kubernetes with deploy/kubernetes, and set "
-    "cluster.kind = address",
-    "evaluation.calibrations": "validation chooses from all five",
-    "evaluation.dims": "the search draws from 512, 1024, 2048 and 4096; set "
-    "reservoir.dim to search with one",
-    "evaluation.label_draws": "set evaluate --draws",
-    "evaluation.repeats": "the paper's protocol has 100 samples",
-    "evaluation.sample_size": "the paper's samples have 500 nodes",
-    "embeddings.dtype": "embeddings are float32; embeddings.write = false keeps none",
-    "exchange.engine": ONE_EXCHANGE,
-    "exchange.states": ONE_EXCHANGE,
-    "kdey.bandwidth": "kdey_ml has kernels of standard deviation 0.1",
-    "leiden.engine": "the edges and input.memory decide",
-    "lineage": "wrap the command in the events of your scheduler",
-    "matching.bins": "dys and dmy have histograms of 8 bins",
-    "plus.boosting": "validation decides whether boosted trees are used",
-    "plus.input_scale": "set reservoir.input_scale",
-    "plus.recurrent_scales": "set reservoir.recurrent_scale",
-    "plus.smoothing": "class shares among labelled neighbours have a prior of 10 "
-    "pseudo-counts",
-    "quality.caution_below": "the interval of a small community is wide",
-    "quality.narrow": "set quality.widths = [0.15, 0.4]",
-    "quality.relative": "quality goes by the width of the interval alone",
-    "quality.suppressed_below": "set disclosure.min_size",
-    "quality.wide": "set quality.widths = [0.15, 0.4]",
-    "reservoir.bias_scale": "the bias is uniform in plus or minus 0.1",
-    "reservoir.nonzeros": "a sparse W has 16 non-zeros in each row",
-    "reservoir.precision": "GPUs compute in float32",
-    "reservoir.rho": "the spectral radius of the adjacency matrix is measured",
-    "reservoir.tile": ONE_EXCHANGE,
-    "report.width": "the page counts intervals narrower than 30 points as narrow",
-    "retention.history_rows": "the table history has up to 1,000,000 rows",
-    "retention.quarantine_days": "damaged files are deleted and made again",
-    "sinks": "write prevalence.parquet to your store (docs/how-to/recipes.md)",
-    "sld.max_iterations": "EM stops after 1,000 iterations",
-    "sld.tolerance": "EM stops at a mean absolute change of 0.0001",
-    "watch.log": "log lines are text; _status.json of the run directory is JSON",
-    "watch.metrics": "read _status.json and published.json of the run directory",
-}
-"""Settings and sections of earlier versions, and what became of them."""
 
 
 def load_settings(
@@ -239,6 +175,13 @@ def values_of(kind: Any) -> str:
     return WORDS.get(name, name)
 
 
+@cache
+def removed_settings() -> dict[str, str]:
+    """Settings and sections of earlier versions, and what became of them."""
+    file = Path(__file__).with_name("removed_settings.yaml")
+    return dict(yaml.safe_load(file.read_text(encoding="utf-8")))
+
+
 def explain(error: ValidationError) -> str:
     """One message with each invalid key, its value and what is allowed."""
     settings = dict(known_settings(Settings))
@@ -257,11 +200,13 @@ def _fault(
 ) -> str:
     """What is wrong with a key, from pydantic's errors of all branches of its type."""
     if items[0]["type"] == "extra_forbidden":
-        became = [each for each in GONE if f"{each}.".startswith(f"{path}.")]
+        became = [
+            f"{name}: this setting is gone: {sentence}"
+            for name, sentence in removed_settings().items()
+            if f"{name}.".startswith(f"{path}.")
+        ]
         if became:
-            return "; ".join(
-                f"{each}: this setting is gone: {GONE[each]}" for each in became
-            )
+            return "; ".join(became)
         value = items[0]["input"]
         while isinstance(value, dict) and value:  # a section: its first setting
             key, value = next(iter(value.items()))
