@@ -1,4 +1,4 @@
-"""What Prefect shows of a flow run: stages, log lines, state and artifact.
+"""What Prefect shows of a flow run: stages, log lines and state.
 
 A flow of `flows/` names its stages with `stage` and returns the state of `state_of`.
 """
@@ -12,14 +12,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-import httpx
 from prefect import task
-from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import get_client
 from prefect.client.schemas import State
 from prefect.context import FlowRunContext
-from prefect.exceptions import PrefectException
 from prefect.logging.handlers import APILogHandler
 from prefect.states import Completed, Failed
 from pydantic import BaseModel
@@ -95,32 +92,15 @@ def state_of(
         message = results_text(run, before, chosen.watch.address)
         state: State[T] = Completed(message=message, data=found)
     except XnqError as error:
-        message = f"{error}. Next: {NEXT[error.exit_code]}."
-        state = Failed(message=message, data=error)
+        state = Failed(message=f"{error}. Next: {NEXT[error.exit_code]}.", data=error)
     finally:
         await_api()
-    _send_artifact(f"# {state.name}\n\n{_plain(message)}")
     return state
 
 
 def stage(name: str) -> Callable[[Any], None]:
     """A stage of a `Job` as a Prefect task of the current flow run, if it is due."""
     return lambda job: job.do(name, _as_task)
-
-
-def _send_artifact(text: str) -> None:
-    """Show how the run ended as the artifact ``xnq-run``, in Markdown."""
-    try:
-        create_markdown_artifact(text, key="xnq-run")
-    except (httpx.HTTPError, PrefectException) as error:
-        reason = redacted(str(error)) or type(error).__name__
-        log.warning("Prefect's API does not accept the artifact xnq-run: %s", reason)
-
-
-def _plain(text: str) -> str:
-    """Text that Markdown shows as it is."""
-    shown = str(redacted(text))
-    return "".join(f"&#{ord(c)};" if c in r"\`*_{}[]<>()#|!&" else c for c in shown)
 
 
 def _flow_run() -> Any:
