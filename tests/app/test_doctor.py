@@ -121,13 +121,3 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
 def test_an_object_store_is_tested_without_a_question_for_its_free_space():
     check = checks.disk("memory://a-folder")
     assert (check.state, check.text) == ("ok", "memory://a-folder can be written")
-
-
-@pytest.mark.server
-def test_a_prefect_api_that_does_not_respond_is_named():
-    from prefect.settings import PREFECT_API_URL, temporary_settings
-
-    with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):
-        found = checks.prefect()
-    assert found.state == "fault"
-    assert "run `prefect server start`" in found.text

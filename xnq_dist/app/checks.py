@@ -27,7 +27,7 @@ from xnq_dist.due import due_stages
 from xnq_dist.graph.tables import Sources
 from xnq_dist.monitor.standing import standing
 
-__all__ = ["Check", "disk", "examine", "examine_directory", "files", "prefect"]
+__all__ = ["Check", "disk", "examine", "examine_directory", "files"]
 
 NAMED = 5
 """Maximum number of damaged files that are named."""
@@ -56,7 +56,6 @@ def examine(out: str = ".", address: str | None = None) -> list[Check]:
     checks = [_machine(), _gpu(), disk(out), _dask(kind="local", workers=1, threads=1)]
     if address is not None:
         checks.append(_dask(kind="address", address=address, timeout=10))
-    checks.append(prefect())
     if Folder.of(out).exists(RUN):
         checks += examine_directory(out)
     return checks
@@ -160,25 +159,3 @@ def _dask(**settings: object) -> Check:
         return Check(name, "fault", str(error))
     seconds = time.perf_counter() - began
     return Check(name, "ok", f"{count} workers responded within {seconds:.1f} s")
-
-
-def prefect() -> Check:
-    """Check that the Prefect API of the active profile responds, if there is one."""
-    if missing("prefect"):
-        return Check("prefect", "ok", "not installed: only flows need it")
-    from prefect.client.orchestration import get_client
-    from prefect.settings import get_current_settings
-
-    url = redacted(get_current_settings().api.url)
-    if not url:
-        text = "PREFECT_API_URL is not set: there is no API to check"
-        return Check("prefect", "ok", text)
-    with get_client(sync_client=True) as client:
-        problem = client.api_healthcheck()
-    if problem is None:
-        return Check("prefect", "ok", f"{url} responds")
-    text = (
-        f"{url} does not respond ({redacted(str(problem))}): run "
-        "`prefect server start`, or unset PREFECT_API_URL"
-    )
-    return Check("prefect", "fault", text)
