@@ -9,6 +9,7 @@ import time
 from contextlib import nullcontext
 from types import SimpleNamespace
 
+import httpx
 import pytest
 from prefect.client.orchestration import get_client
 
@@ -18,6 +19,7 @@ from tests.app.conftest import running_server
 from tests.conftest import small_settings, wait_until, write_graph
 from xnq_dist.monitor import on_prefect
 from xnq_dist.monitor.on_prefect import await_api
+from xnq_dist.monitor.status import sentence_of
 
 LEAVES_PREFECT_OUT = """
 import sys
@@ -51,6 +53,14 @@ def test_the_end_of_a_run_waits_until_the_api_is_back(monkeypatch, caplog):
     answers += [down] * 1000
     await_api(0.05)
     assert answers
+
+
+def test_an_api_that_was_lost_is_named_with_status_4():
+    lost = RuntimeError("Failed to reach API")
+    lost.__cause__ = httpx.ConnectError("refused")
+    sentence, status = sentence_of(lost, "run")
+    assert "the connection to Prefect's API was lost (ConnectError refused)" in sentence
+    assert status == 4
 
 
 FLOW = """

@@ -64,6 +64,8 @@ NO_CLUSTER = {
     "NoWorkerError",
     "TimeoutError",
 }
+NO_API = {"RequestError", "HTTPStatusError"}
+"""Errors of httpx, through which Prefect calls its API."""
 NO_ANSWER = {
     "INTERNAL_FAILURE",
     "NETWORK_CONNECTION",
@@ -90,6 +92,12 @@ RULES: tuple[tuple[Signs, type[XnqError], str, str], ...] = (
         InfrastructureError,
         "the Dask scheduler or workers were lost",
         "start them again if they are yours",
+    ),
+    (
+        NO_API,
+        InfrastructureError,
+        "the connection to Prefect's API was lost",
+        "start it again",
     ),
     (
         DISK | ACCESS,

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from xnq_dist.core.errors import DamagedError, InfrastructureError, XnqError, causes
+from xnq_dist.core.errors import DamagedError, InfrastructureError, XnqError
 from xnq_dist.core.failures import explained, place_of
 from xnq_dist.core.lock import holder
 from xnq_dist.core.redaction import redacted
@@ -107,7 +107,7 @@ def sentence_of(error: Exception, command: str) -> tuple[str, int]:
     place = place_of(error)
     folder = str(getattr(error, "filename", None) or Path.cwd())
     stage = "" if isinstance(error, XnqError) else command
-    known = _lost_api_error(error) or explained(error, folder, stage)
+    known = explained(error, folder, stage)
     if known is not None:
         return str(known), known.exit_code
     return (
@@ -115,19 +115,6 @@ def sentence_of(error: Exception, command: str) -> tuple[str, int]:
         f"{error}; please report it with the traceback that XNQ_DEBUG=1 shows",
         XnqError.exit_code,
     )
-
-
-def _lost_api_error(error: BaseException) -> XnqError | None:
-    """The error to report when a lost Prefect API is the cause; None otherwise."""
-    if isinstance(error, XnqError):
-        return None
-    for cause in causes(error, contexts=True):
-        if type(cause).__module__.startswith("httpx"):
-            return InfrastructureError(
-                f"the connection to Prefect's API was lost ({type(cause).__name__} "
-                f"{cause}): start it again, and run again to resume"
-            )
-    return None
 
 
 @contextmanager
