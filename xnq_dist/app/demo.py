@@ -15,7 +15,7 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 from xnq_dist.app.output import elapsed, summary_lines
-from xnq_dist.core.arrays import Bools, Floats, Ints
+from xnq_dist.core.arrays import Bools, Floats
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.store import read_published
 from xnq_dist.evaluation.rivals import plain_features
@@ -74,21 +74,25 @@ def run_demo(out: str, seed: int = 0) -> tuple[str, dict[str, Any]]:
 def _compared(run: str, paths: dict[str, str]) -> dict[str, dict[str, Any]]:
     """Mean error and coverage of the run, of the plain answer, and of the labels."""
     nodes, truth = pq.read_table(paths["nodes"]), pq.read_table(paths["truth"])
-    members = pq.read_table(paths["memberships"])
-    at = _places(members["node_id"], nodes["node_id"])
-    names = pc.unique(members["community"])
-    page = _places(members["community"], names)
-    sizes = np.bincount(page)
     is_shown = np.asarray(pc.equal(truth["label"], SHOWN), np.float64)
     known = np.asarray(pc.is_valid(nodes["label"]), np.bool_)
-    truth = np.bincount(page, is_shown[at]) / sizes
     score = _scores(nodes, pq.read_table(paths["edges"]), is_shown, known)
-    mean = np.bincount(page, score[at]) / sizes
+    users = pa.table({"node_id": nodes["node_id"], "truth": is_shown, "score": score})
+    members = pq.read_table(paths["memberships"]).join(users, "node_id")
+    pages = members.group_by("community").aggregate(
+        [("truth", "mean"), ("score", "mean"), ("score", "count")]
+    )
+    published = read_published(run).read("prevalence")
+    shown = published.filter(pc.equal(published["class"], SHOWN))
+    pages = pages.join(shown, "community")
+    columns = ("truth_mean", "score_mean", "score_count")
+    share, mean, sizes = (np.asarray(pages[name]) for name in columns)
     half = Z * np.sqrt(mean * (1 - mean) / sizes)
+    of_run = (np.asarray(pages[name]) for name in ("prevalence", "lower", "upper"))
     return {
-        RUN: _judged(truth, *_published(run, names)),
-        PLAIN: _judged(truth, mean, mean - half, mean + half),
-        LABELLED: _judged(truth, is_shown[known].mean()),
+        RUN: _judged(share, *of_run),
+        PLAIN: _judged(share, mean, mean - half, mean + half),
+        LABELLED: _judged(share, is_shown[known].mean()),
     }
 
 
@@ -103,16 +107,12 @@ def _judged(
     return {"error": error, "covered": covered}
 
 
-def _places(values: pa.ChunkedArray, among: pa.ChunkedArray | pa.Array) -> Ints:
-    return np.asarray(pc.index_in(values, among), np.int64)
-
-
 def _scores(nodes: pa.Table, edges: pa.Table, is_shown: Floats, known: Bools) -> Floats:
     """Known classes, and scores of a boosting on features and neighbours' means."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     n = nodes.num_rows
-    src, dst = (_places(edges[end], nodes["node_id"]) for end in ("src", "dst"))
+    src, dst = (pc.index_in(edges[end], nodes["node_id"]) for end in ("src", "dst"))
     one_way = sparse.coo_array((np.ones(len(src)), (src, dst)), shape=(n, n))
     both = (one_way + one_way.T).tocsr()
     features = plain_features(matrix_of(nodes["features"]), both, hops=1)
@@ -121,15 +121,6 @@ def _scores(nodes: pa.Table, edges: pa.Table, is_shown: Floats, known: Bools) ->
     with threadpool_limits(1, "openmp"):
         model.fit(features[known], is_shown[known])
         return np.where(known, is_shown, model.predict_proba(features)[:, 1])
-
-
-def _published(run: str, names: pa.Array) -> list[Floats]:
-    """The published shares of these communities, with the ends of their intervals."""
-    table = read_published(run).read("prevalence")
-    rows = table.filter(pc.equal(table["class"], SHOWN))
-    rows = rows.take(pc.index_in(names, rows["community"]))
-    columns = rows.select(["prevalence", "lower", "upper"])
-    return [np.asarray(column, np.float64) for column in columns]
 
 
 def _table(summary: dict[str, Any]) -> list[str]:
