@@ -37,8 +37,6 @@ class _Header:
 
     name: str
     shape: tuple[int, ...]
-    fortran: bool
-    """Whether the values are in Fortran's order, columns first."""
     dtype: np.dtype[Any]
 
     @property
@@ -48,7 +46,7 @@ class _Header:
 
 
 def write_arrays(stream: Any, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write the names of arrays, then the arrays.
+    """Write the names of arrays, then the arrays, each in C order.
 
     Raises
     ------
@@ -56,7 +54,8 @@ def write_arrays(stream: Any, arrays: Mapping[str, np.ndarray]) -> None:
         When an array holds Python objects.
     """
     for values in (np.array(list(arrays)), *arrays.values()):
-        numpy_format.write_array(stream, np.asanyarray(values), allow_pickle=False)
+        rows = np.asarray(values, order="C")
+        numpy_format.write_array(stream, rows, allow_pickle=False)
 
 
 def read_arrays(stream: Any) -> dict[str, np.ndarray]:
@@ -76,12 +75,10 @@ def read_row_blocks(stream: Any, name: str, rows: int) -> Iterator[np.ndarray]:
     Raises
     ------
     ValueError
-        As `read_arrays`, and when the array is not in C order.
+        As `read_arrays`.
     """
     for header in _arrays(stream):
         if header.name == name:
-            if header.fortran:
-                raise ValueError(f"array {name} is not in C order")
             for first in range(0, max(header.shape[0], 1), rows):
                 count = min(rows, header.shape[0] - first)
                 yield _values(stream, replace(header, shape=(count, *header.shape[1:])))
@@ -101,18 +98,17 @@ def _header(stream: Any, name: str) -> _Header:
     """Read the header of an array, which gets this name."""
     numpy_format.read_magic(stream)
     with _ONE_AT_A_TIME:
-        header = _Header(name, *numpy_format.read_array_header_1_0(stream))
-    if header.dtype.hasobject:
-        raise ValueError(f"array {name} holds Python objects, which are not read")
-    return header
+        shape, by_column, dtype = numpy_format.read_array_header_1_0(stream)
+    if by_column or dtype.hasobject:
+        raise ValueError(f"array {name} is in Fortran's order, or of Python objects")
+    return _Header(name, shape, dtype)
 
 
 def _values(stream: Any, header: _Header) -> np.ndarray:
     """Read the values that follow a header."""
-    order: Any = "F" if header.fortran else "C"
-    values = np.empty(header.shape, header.dtype, order)
+    values = np.empty(header.shape, header.dtype)
     if header.nbytes:
-        data = values.reshape(-1, order=order).view(np.uint8).data
+        data = values.reshape(-1).view(np.uint8).data
         count = stream.readinto(data)
         if count != header.nbytes:
             raise ValueError(
