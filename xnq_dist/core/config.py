@@ -130,8 +130,7 @@ def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
     for layer in layers:
         for key, value in layer.items():
             below = values.get(key)
-            if isinstance(value, Mapping):
-                below = below if isinstance(below, Mapping) else {}
+            if isinstance(value, Mapping) and isinstance(below, Mapping):
                 value = merged(below, value)
             values[key] = value
     return values
