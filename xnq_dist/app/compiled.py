@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import tempfile
 import time
-from typing import Any
+from dataclasses import replace
 
 from xnq_dist.core.config import load_settings
 from xnq_dist.graph.generate import Arguments, generate
@@ -14,12 +14,22 @@ from xnq_dist.jobs import run_all
 
 __all__ = ["compile_kernels"]
 
-SMALL = ("cluster.workers=1", "reservoir.dim=64")
+SETTINGS = "cluster.workers=1 reservoir.dim=64"
 OTHER = "method=xnq quantifier=sld reservoir.matrix=dense exchange.dtype=float16"
-RUNS: tuple[tuple[dict[str, Any], bool, tuple[str, ...]], ...] = (
-    ({"classes": 2}, True, ("partitions=1",)),
-    ({"classes": 7, "string_ids": True}, False, ("partitions=3",)),
-    ({"classes": 3}, True, ("partitions=2", *OTHER.split())),
+GRAPH = Arguments(
+    nodes=600,
+    degree=8,
+    features=8,
+    classes=2,
+    homophily=0.6,
+    communities=6,
+    seed=0,
+    labelled=0.5,
+)
+RUNS = (
+    (GRAPH, True, "partitions=1"),
+    (replace(GRAPH, classes=7, string_ids=True), False, "partitions=3"),
+    (replace(GRAPH, classes=3), True, f"partitions=2 {OTHER}"),
 )
 """Graphs, whether their communities are given, and settings; together they use the
 kernels of usual runs."""
@@ -33,27 +43,15 @@ def compile_kernels() -> float:
     machine's model.
     """
     began = time.monotonic()
-    log = logging.getLogger("xnq_dist")
-    level = log.level
-    log.setLevel(logging.ERROR)  # nobody asked for these small graphs
-    shape: dict[str, Any] = {
-        "nodes": 600,
-        "degree": 8,
-        "features": 8,
-        "homophily": 0.6,
-        "communities": 6,
-        "labelled": 0.5,
-        "seed": 0,
-    }
+    logging.disable(logging.WARNING)  # nobody asked for these small graphs
     try:
         with tempfile.TemporaryDirectory() as folder:
-            for number, (more, given, chosen) in enumerate(RUNS):
-                arguments = Arguments(**shape, **more)
-                paths = generate(f"{folder}/graph-{number}", arguments)
+            for number, (graph, given, chosen) in enumerate(RUNS):
+                paths = generate(f"{folder}/graph-{number}", graph)
                 members = paths["memberships"] if given else None
                 sources = Sources(paths["nodes"], paths["edges"], members)
-                settings = load_settings(overrides=[*SMALL, *chosen])
+                settings = load_settings(overrides=f"{SETTINGS} {chosen}".split())
                 run_all(sources, f"{folder}/run-{number}", settings)
     finally:
-        log.setLevel(level)
+        logging.disable(logging.NOTSET)
     return time.monotonic() - began
