@@ -169,9 +169,8 @@ class Published(Folder):
         return {*self.names()} & {*TABLES} - named
 
     def trim(self, keep: int) -> None:
-        """Remove the oldest versions; the current one and the one before it stay."""
-        last = self.history()[:2]
-        old = [each.run_id for each in self.versions()[:-keep] if each not in last]
+        """Remove all but `keep` versions, at least 2: the current and the newest."""
+        old = {each.run_id for each in self.history()[keep:]}
         for name in self.child(VERSIONS).names():
             folder = self.stage_of(name)
             if name in old or not folder.exists(MANIFEST):  # of a killed run
