@@ -22,15 +22,11 @@ ALLOCATOR = {name: str(value) for name, (_, value) in _OPTIONS.items()}
 
 
 def keep_free_memory() -> None:
-    """Set the options in this process, before it has threads; elsewhere do nothing."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc alone has it
-    if mallopt is not None:
-        for option, value in _OPTIONS.values():
-            mallopt(option, value)
+    """Set the options in this process, before it has threads."""
+    for option, value in _OPTIONS.values():
+        ctypes.CDLL(None).mallopt(option, value)
 
 
 def release() -> None:
-    """Give free memory back to the system; elsewhere than with glibc, do nothing."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
+    """Give free memory back to the system."""
+    ctypes.CDLL(None).malloc_trim(0)
