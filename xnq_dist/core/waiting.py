@@ -228,12 +228,10 @@ def run_on_workers(client: Client, function: Callable[..., Any]) -> dict[str, An
     If it fails, or the worker is lost during the call, the result is the exception. A
     parameter `dask_worker` of the function is the worker, as for `Client.run`.
     """
-    beats = Heartbeats(client)
-    there = list(beats.look())
     try:
         return watched(
-            lambda: dict(client.run(function, workers=there, on_error="return")),
-            beats.look,
+            lambda: dict(client.run(function, on_error="return")),
+            Heartbeats(client).look,
         )
     except OSError as error:  # the scheduler's; workers' are in the results
         raise _scheduler_lost(error) from error
