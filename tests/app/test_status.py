@@ -17,7 +17,6 @@ from xnq_dist.core.errors import InfrastructureError, InputError
 from xnq_dist.core.lock import LOCK, run_lock
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.store import RunDirectory, sealed
-from xnq_dist.core.waiting import LOOKED
 from xnq_dist.monitor.on_prefect import results_text
 from xnq_dist.monitor.progress import in_view
 from xnq_dist.monitor.standing import standing
@@ -48,7 +47,6 @@ def test_a_finished_run_has_its_results_and_nothing_to_do(finished_run):
     assert found["report"] == str(finished_run / "report.html")
     assert found["published"]
     assert found["exit_code"] == 0
-    assert found["lost_workers"] == []
 
 
 def test_a_run_shows_stage_superstep_and_owner_while_it_works(begun):
@@ -116,19 +114,6 @@ def test_status_prints_a_sentence_and_json_with_exit_code_0(finished_run, capsys
     assert capsys.readouterr().out.startswith(f"{finished_run}: finished\n")
     main_ok(["status", str(finished_run), "--json"])
     assert json.loads(capsys.readouterr().out)["state"] == "finished"
-
-
-def test_workers_lost_from_a_cluster_are_counted_once(begun, caplog):
-    def seen(*workers):
-        return dict.fromkeys(workers)
-
-    with recorded(begun.uri) as status:
-        LOOKED.get()("one", seen("tcp://a", "tcp://bb"))
-        LOOKED.get()("one", seen("tcp://a"))
-        LOOKED.get()("one", seen("tcp://a", "tcp://c"))
-        LOOKED.get()("two", seen("tcp://d"))
-    assert status.lost_workers == ["tcp://bb"]
-    assert "lost tcp://bb; workers left: 1" in caplog.text
 
 
 def test_the_time_of_the_last_success_outlives_a_failure(begun):

@@ -24,7 +24,7 @@ from tests.conftest import (
     with_graph,
 )
 from xnq_dist import pipeline
-from xnq_dist.core import cluster
+from xnq_dist.core import cluster, waiting
 from xnq_dist.core.cluster import Connection
 from xnq_dist.core.clusters import address, local
 from xnq_dist.core.config import validate_settings
@@ -262,6 +262,15 @@ def test_workers_that_cannot_start_are_named_with_their_cause(monkeypatch):
         cluster.open_cluster(settings),
     ):
         pass
+
+
+def test_workers_lost_during_a_wait_are_logged_once(monkeypatch, caplog):
+    seen = [{"tcp://a": 1, "tcp://bb": 1}, {"tcp://a": 1}, {"tcp://a": 1, "tcp://c": 1}]
+    monkeypatch.setattr(waiting, "workers", lambda _: seen.pop(0))
+    beats = waiting.Heartbeats(None)
+    while seen:
+        beats.look()
+    assert caplog.messages == ["lost tcp://bb; workers left: 1"]
 
 
 def test_workers_lost_during_a_question_are_left_out(client, monkeypatch):

@@ -29,8 +29,6 @@ def status(directory: Directory, as_json: Json = False) -> None:
         "process": "pid" in found
         and f"{found['pid']} on {found['host']}, "
         f"last heartbeat {found['heartbeat_age']:.0f} s ago",
-        "workers": found.get("workers")
-        and f"{found['workers']}, {len(found['lost_workers'])} lost",
         "failed": found.get("message"),
         "next": found["next"],
         "started": _time(found.get("started")),

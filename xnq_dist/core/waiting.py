@@ -15,9 +15,10 @@ call that holds the lock for the complete time looks like a stopped process.
 from __future__ import annotations
 
 import concurrent.futures
+import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
 __all__ = [
-    "LOOKED",
     "TIMEOUT",
     "Heartbeats",
     "gather",
@@ -43,18 +43,14 @@ __all__ = [
     "workers",
 ]
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 Look = Callable[[], object]
 """Called about once a second during a wait; ends the wait by an exception."""
 
 TIMEOUT: ContextVar[float] = ContextVar("TIMEOUT", default=60.0)
 """Seconds without a sign of life after which a wait ends; set by `cluster.connect`."""
-
-LOOKED: ContextVar[Callable[[str, Mapping[str, Any]], object]] = ContextVar(
-    "LOOKED", default=lambda scheduler, records: None
-)
-"""Called with the scheduler's id and its record of each worker, by address, whenever a
-wait checks the cluster."""
 
 POLL = 1.0
 """Seconds between two checks of the cluster."""
@@ -83,9 +79,7 @@ def worker_records(client: Client) -> dict[str, Any]:
         )
     except OSError as error:
         raise _scheduler_lost(error) from error
-    records = dict(sorted(identity["workers"].items()))
-    LOOKED.get()(str(identity["id"]), records)
-    return records
+    return dict(sorted(identity["workers"].items()))
 
 
 def workers(client: Client) -> dict[str, int]:
@@ -101,10 +95,11 @@ def workers(client: Client) -> dict[str, int]:
 
 
 class Heartbeats:
-    """Looks at the workers from call to call of `look`."""
+    """Looks at the workers from call to call of `look`; logs those that were lost."""
 
     def __init__(self, client: Client) -> None:
         self._client, self._seen = client, time.monotonic()
+        self._there: set[str] = set()
 
     def look(self) -> dict[str, int]:
         """Threads of every worker, by address, in order.
@@ -118,6 +113,9 @@ class Heartbeats:
             When the scheduler does not answer, or there was no worker, for the timeout.
         """
         found = workers(self._client)
+        if lost := sorted(self._there - found.keys()):
+            log.warning("lost %s; workers left: %d", ", ".join(lost), len(found))
+        self._there = {*found}
         if found:
             self._seen = time.monotonic()
         elif time.monotonic() - self._seen > TIMEOUT.get():

@@ -1,4 +1,4 @@
-"""The status of a run, in `_status.json`: where it stands, what it lost, how it ended.
+"""The status of a run, in `_status.json`: where it stands, and how it ended.
 
 The file is replaced every few seconds, and last when the run ends; a run that was
 killed leaves it as it was. Writing it never fails or delays a run.
@@ -11,18 +11,16 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from xnq_dist.core.errors import DamagedError, InfrastructureError, XnqError
 from xnq_dist.core.failures import explained, place_of
 from xnq_dist.core.lock import holder
 from xnq_dist.core.redaction import redacted
 from xnq_dist.core.store import RUN, RunDirectory, sealed
-from xnq_dist.core.waiting import LOOKED
 from xnq_dist.monitor.progress import watching
 
 __all__ = ["NEXT", "RunStatus", "recorded", "sentence_of"]
@@ -44,7 +42,7 @@ NEXT = {
 
 @dataclass
 class RunStatus:
-    """A run: where it stands, what it lost, how it ended."""
+    """A run: where it stands, and how it ended."""
 
     run_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     """Id of this start: that of Prefect's flow run, or a random one."""
@@ -60,9 +58,6 @@ class RunStatus:
     step: str = ""
     done: int = 0
     total: int = 0
-    workers: int = 0
-    lost_workers: list[str] = field(default_factory=list)
-    """Addresses of workers that left during the run."""
     message: str = ""
     """Why it failed."""
     exit_code: int | None = None
@@ -144,7 +139,6 @@ def recorded(
 
         writer = threading.Thread(target=write_often, daemon=True)
         writer.start()
-        token = LOOKED.set(_counting(status))
         try:
             yield status
         except BaseException as error:
@@ -153,28 +147,11 @@ def recorded(
         else:
             status.end(None)
         finally:
-            LOOKED.reset(token)
             stop.set()
             # Do not wait longer for a file system that does not answer.
             writer.join(EVERY_IN_STORE)
             if not writer.is_alive():
                 _write(run, status)
-
-
-def _counting(status: RunStatus) -> Callable[[str, Mapping[str, Any]], None]:
-    """A function for `LOOKED` that notes the workers of each cluster."""
-    seen: dict[str, set[str]] = {}
-
-    def look(scheduler: str, records: Mapping[str, Any]) -> None:
-        gone = seen.get(scheduler, set()) - {*records, *status.lost_workers}
-        if lost := sorted(gone):
-            status.lost_workers += lost
-            names = ", ".join(lost)
-            log.warning("lost %s; workers left: %d", names, len(records))
-        seen[scheduler] = {*records}
-        status.workers = len(records)
-
-    return look
 
 
 def _write(run: RunDirectory, status: RunStatus) -> None:
