@@ -213,10 +213,9 @@ def connect(connection: Connection, timeout: float = 60.0) -> Iterator[Client]:
     Raises
     ------
     InfrastructureError
-        When no scheduler answers, or the connection is lost in the block.
+        When no scheduler answers.
     """
-    from distributed import CancelledError, Client
-    from distributed.client import ClosedClientError
+    from distributed import Client
 
     address = connection.address
     try:
@@ -231,11 +230,6 @@ def connect(connection: Connection, timeout: float = 60.0) -> Iterator[Client]:
     token = TIMEOUT.set(timeout)
     try:
         yield client
-    except (CancelledError, ClosedClientError) as error:
-        raise InfrastructureError(
-            f"the connection to the Dask scheduler at {address} was lost ({error}): "
-            "start it again if it is yours, and run again to resume"
-        ) from error
     finally:
         TIMEOUT.reset(token)
         _close(client, CLOSE)

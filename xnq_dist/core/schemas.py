@@ -128,12 +128,11 @@ def conform(table: pa.Table, name: str, where: str, run_id: str = "") -> pa.Tabl
     entry = TABLES[name]
     check(table.schema, name, where)
     for column in entry.columns:
-        if not column.nullable and table[column.name].null_count:
+        values = table[column.name]
+        if not column.nullable and values.null_count:
             raise StageError(f"{where}: column {column.name!r} has nulls")
-        if column.kind == "double":
-            bad = pc.any(pc.invert(pc.is_finite(table[column.name]))).as_py()
-            if bad:
-                raise StageError(f"{where}: column {column.name!r} is not finite")
+        if column.kind == "double" and pc.any(pc.invert(pc.is_finite(values))).as_py():
+            raise StageError(f"{where}: column {column.name!r} is not finite")
     metadata = dict(table.schema.metadata or {})
     metadata[b"xnq_dist.table"] = name.encode()
     metadata[b"xnq_dist.version"] = str(entry.version).encode()
