@@ -57,13 +57,6 @@ def test_the_tutorial_quotes_the_answer(shown: SimpleNamespace) -> None:
     assert "\n".join(shown.out[first : first + 4]) in text
 
 
-def test_its_last_line_is_a_command_that_runs_it_again(shown: SimpleNamespace) -> None:
-    words = shown.out[-1].split()
-    assert words[:3] == ["again", "xnq-dist", "run"]
-    again = command(shown.folder, *words[2:])
-    assert any(line.startswith("nothing changed since") for line in again.out)
-
-
 def test_json_has_error_and_coverage(shown: SimpleNamespace) -> None:
     again = command(shown.folder, "demo", "--json")
     compared = json.loads(again.out[-1])["compared"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -63,12 +62,7 @@ def run_demo(out: str, seed: int = 0) -> tuple[str, dict[str, Any]]:
         summary = run_all(sources, run, load_settings(chosen))
     summary["compared"] = _compared(summary["run"], paths)
     summary["seconds"] = elapsed()
-    tables = [f"--{name}={path}" for name, path in vars(sources).items()]
-    again = shlex.join(
-        ["xnq-dist", "run", *tables, f"--config={chosen}", f"--out={run}"]
-    )
-    lines = [*summary_lines(summary), *_table(summary), "", f"  again   {again}"]
-    return "\n".join(lines), summary
+    return "\n".join([*summary_lines(summary), *_table(summary)]), summary
 
 
 def _compared(run: str, paths: dict[str, str]) -> dict[str, dict[str, Any]]:
