@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -20,7 +19,7 @@ from xnq_dist.core.store import Manifest, RunDirectory, deleting_damage, repaire
 from xnq_dist.due import due_stages, record_sources, require_embeddings, summary
 from xnq_dist.graph.tables import Sources
 from xnq_dist.input_checks import check_inputs, check_request, check_sources
-from xnq_dist.monitor.progress import in_view, watching
+from xnq_dist.monitor.progress import announce, in_view, watching
 from xnq_dist.plan import Plan
 from xnq_dist.reuse import Request, relabel, take_over
 
@@ -35,12 +34,6 @@ __all__ = [
     "run_all",
     "run_stages",
 ]
-
-log = logging.getLogger(__name__)
-
-WORTH_SAYING = 60.0
-"""Planned seconds of a run from which they are logged: the first run of a machine
-compiles kernels for half a minute, which no plan holds."""
 
 
 class Job(ExitStack):
@@ -206,9 +199,8 @@ def run_all(
         if {*due} - {"published"}:
             plan = pipeline.plan_run(run, sources, settings)
             sized = plan.resolved(settings)
-            seconds = plan.seconds or 0.0
-            if "graph" in due and seconds >= WORTH_SAYING:
-                log.info("expected time: %.0f min", seconds / 60)
+            if "graph" in due:
+                announce(plan.seconds)
         with Job(run, sources, settings, sized, plan=plan) as job:
             found = job.complete(stages)
         return {**found, "seconds": round(time.perf_counter() - began, 1)}

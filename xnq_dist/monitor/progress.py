@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from xnq_dist.core.progress import Progress
 
-__all__ = ["START", "in_view", "log_lines", "watching"]
+__all__ = ["START", "announce", "in_view", "log_lines", "watching"]
 
 log = logging.getLogger(__name__)
 
@@ -19,11 +19,20 @@ T = TypeVar("T")
 
 START = "start"
 """The first step of every stage."""
+WORTH_SAYING = 60.0
+"""Planned seconds of a run from which they are logged: the first run of a machine
+compiles kernels for half a minute, which no plan holds."""
 LOG_EVERY = 60.0
 """Seconds between two log lines of one stage."""
 
 SHOWN_BY: ContextVar[tuple[Progress, ...]] = ContextVar("SHOWN_BY", default=())
 """What shows the steps of the current block."""
+
+
+def announce(seconds: float | None) -> None:
+    """Log the expected time of a run, unless it is short; None: not known."""
+    if seconds is not None and seconds >= WORTH_SAYING:
+        log.info("expected time: %.0f min", seconds / 60)
 
 
 def in_view(stage: str, work: Callable[[Progress], T]) -> T:
