@@ -19,7 +19,7 @@ from xnq_dist.core.store import Manifest, RunDirectory, deleting_damage, repaire
 from xnq_dist.due import due_stages, record_sources, require_embeddings, summary
 from xnq_dist.graph.tables import Sources
 from xnq_dist.input_checks import check_inputs, check_request, check_sources
-from xnq_dist.monitor.progress import announce, in_view, watching
+from xnq_dist.monitor.progress import expecting, in_view, watching
 from xnq_dist.plan import Plan
 from xnq_dist.reuse import Request, relabel, take_over
 
@@ -191,7 +191,7 @@ def run_all(
     check_sources(sources, settings)
     with pipeline.open_run(out, sources, overwrite) as run:
         check_inputs(run, sources, settings)
-        plan, sized = None, settings
+        plan, sized, seconds = None, settings, None
         due = due_stages(run, sources, settings)
         if not due:
             record_sources(run, sources)
@@ -200,8 +200,9 @@ def run_all(
             plan = pipeline.plan_run(run, sources, settings)
             sized = plan.resolved(settings)
             if "graph" in due:
-                announce(plan.seconds)
-        with Job(run, sources, settings, sized, plan=plan) as job:
+                seconds = plan.seconds
+        job = Job(run, sources, settings, sized, plan=plan)
+        with expecting(seconds), job:
             found = job.complete(stages)
         return {**found, "seconds": round(time.perf_counter() - began, 1)}
 

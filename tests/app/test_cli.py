@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
@@ -15,6 +16,7 @@ from tests.conftest import write_graph
 from xnq_dist.app.checks import examine
 from xnq_dist.app.cli import main
 from xnq_dist.app.settings_help import COMMON, settings_rows
+from xnq_dist.monitor import progress
 
 
 def test_help_imports_light_modules_alone():
@@ -99,6 +101,18 @@ def test_a_plan_that_does_not_fit_is_one_object_with_its_error(capsys):
     assert values["nodes"] == 1_000_000
     assert values["exit_code"] == 3
     assert "cluster.memory_limit" in values["error"]
+
+
+@pytest.mark.parametrize(("spent", "words"), [(119.0, ""), (121.0, "instead of 60")])
+def test_twice_the_planned_time_is_said(monkeypatch, caplog, spent, words):
+    times = iter([0.0, spent])
+    clock = SimpleNamespace(monotonic=lambda: next(times))
+    monkeypatch.setattr(progress, "time", clock)
+    caplog.set_level("WARNING")
+    with progress.expecting(60.0):
+        pass
+    assert words in caplog.text
+    assert bool(caplog.text) == bool(words)
 
 
 @pytest.mark.slow

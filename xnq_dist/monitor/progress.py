@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from xnq_dist.core.progress import Progress
 
-__all__ = ["START", "announce", "in_view", "log_lines", "watching"]
+__all__ = ["START", "expecting", "in_view", "log_lines", "watching"]
 
 log = logging.getLogger(__name__)
 
@@ -29,10 +29,19 @@ SHOWN_BY: ContextVar[tuple[Progress, ...]] = ContextVar("SHOWN_BY", default=())
 """What shows the steps of the current block."""
 
 
-def announce(seconds: float | None) -> None:
-    """Log the expected time of a run, unless it is short; None: not known."""
-    if seconds is not None and seconds >= WORTH_SAYING:
-        log.info("expected time: %.0f min", seconds / 60)
+@contextmanager
+def expecting(seconds: float | None) -> Iterator[None]:
+    """Log the expected time of the block, and if it took more than twice as long.
+
+    Nothing is logged if a short time is expected; None: not known.
+    """
+    began, expected = time.monotonic(), seconds or 0.0
+    if expected >= WORTH_SAYING:
+        log.info("expected time: %.0f min", expected / 60)
+    yield
+    spent = time.monotonic() - began
+    if WORTH_SAYING <= expected < spent / 2:
+        log.warning("the run took %.0f s instead of %.0f", spent, expected)
 
 
 def in_view(stage: str, work: Callable[[Progress], T]) -> T:
