@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Graph", "find_data", "run_communities_evaluation", "run_evaluation"]
 
-RESULTS = ("results", "estimates", "configurations")
+RESULTS = ("results", "estimates")
 COMMUNITY_RESULTS = ("community_results",)
 
 
@@ -195,11 +195,7 @@ def run_evaluation(
         chosen = choose_methods(methods, has_features)
         return {method.name: partial(job, method=method) for method in chosen}
 
-    # Configurations are kept, but no table shows them.
-    def render(*tables: pa.Table) -> list[RenderedTable]:
-        return paper_tables(*tables[:2])
-
-    return _run(graphs, out, settings, jobs_of, RESULTS, render)
+    return _run(graphs, out, settings, jobs_of, RESULTS, paper_tables)
 
 
 def run_communities_evaluation(

@@ -9,7 +9,6 @@ and another quantifier needs no new fit.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -88,8 +87,8 @@ def evaluate_method(
 
     Returns
     -------
-    The tables ``results``, ``configurations`` and ``estimates``. Rows of the split
-    ``test`` exist only for the chosen draws and calibrations.
+    The tables ``results`` and ``estimates``. Rows of the split ``test`` exist only for
+    the chosen draws and calibrations.
 
     Raises
     ------
@@ -118,12 +117,12 @@ def evaluate_method(
     validation = [*chain.from_iterable(each)]
     chosen = choose(validation)
     test = tasks.map(partial(_test, work), chosen, partial(progress, "test"))
-    of_method = {"dataset": task.dataset, "method": name}
     results, estimated = [], []
     for role, figures in ("validation", validation), ("test", test):
         for one in figures:
-            row = of_method | vars(task.splits[one.unit.split])
-            row |= {
+            row = vars(task.splits[one.unit.split]) | {
+                "dataset": task.dataset,
+                "method": name,
                 "embedder": method.embedder,
                 "quantifier": one.quantifier,
                 "calibration": one.calibration,
@@ -136,16 +135,8 @@ def evaluate_method(
                 results.append(row | {"metric": metric, "value": value})
             if role == "test":
                 estimated.append(_estimate_rows(row, one, task.classes))
-    configured = [
-        of_method | {"draw": draw, "parameter": parameter, "value": json.dumps(value)}
-        for draw, configuration in enumerate(configurations)
-        for parameter, value in (configuration or {"(none)": None}).items()
-    ]
     return {
         "results": pa.Table.from_pylist(results, arrow_schema("results")),
-        "configurations": pa.Table.from_pylist(
-            configured, arrow_schema("configurations")
-        ),
         "estimates": pa.concat_tables(estimated),
     }
 

@@ -30,16 +30,13 @@ DIGITS = {"ae": 4, "rae": 3}
 """Number of decimals of our results, by metric."""
 REFERENCE = "xnq"
 """The method that others are compared with."""
-VARIANTS = {"wvrn-hard": "wvrn"}
-"""Methods of the paper by the name of their variants."""
 SOFT = ("sld", "cc", "acc", "pcc", "pacc", "hdy", "dys")
 ALLOWED: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("xnq", "xnq+"), ("sld",)),
     **dict.fromkeys(("wvrn", "lr", "gcn", "gat", "gin"), SOFT),
     **dict.fromkeys(("cdq", "enq"), ("cc", "acc")),
 }
-"""Quantifiers that a method and its variants may choose in the paper; other methods may
-choose any."""
+"""Quantifiers that a method may choose in the paper; other methods may choose any."""
 NSAMPLES, SEED = 10_000, 0
 """Draws from the posterior of a Bayesian comparison: probabilities have a standard
 error of at most .005."""
@@ -108,13 +105,10 @@ def paper_tables(results: pa.Table, estimates: pa.Table) -> list[RenderedTable]:
 
 
 def _ordered(names: Iterable[str], first: Sequence[str]) -> list[str]:
-    """Distinct names: variants of those in `first` in its order, then the others."""
-    rank = {name: at for at, name in enumerate(first)}
-
-    def place(name: str) -> tuple[int, str]:
-        return rank.get(VARIANTS.get(name, name), len(rank)), name
-
-    return sorted(set(names), key=place)
+    """Distinct names: those in `first` in its order, then the others by name."""
+    distinct = set(names)
+    known = [name for name in first if name in distinct]
+    return known + sorted(distinct.difference(known))
 
 
 def fold_errors(results: pa.Table) -> list[Tested]:
@@ -145,8 +139,7 @@ def fold_errors(results: pa.Table) -> list[Tested]:
 
 
 def _choice(method: str, errors: Errors) -> str:
-    allowed = ALLOWED.get(VARIANTS.get(method, method), ())
-    candidates = [name for name in allowed if name in errors]
+    candidates = [name for name in ALLOWED.get(method, ()) if name in errors]
     candidates = candidates or [name for name in QUANTIFIERS if name in errors]
     return min(candidates, key=lambda name: errors[name]["validation"]["ae"])
 
@@ -188,7 +181,7 @@ def _errors(tested: Sequence[Tested], kind: str, metric: str) -> RenderedTable:
             text = _spread(values[method, name], digits)
             if means.get((method, name), np.nan) == best[name]:
                 text = f"**{text}**"
-            paper = FIGURES.get((metric, VARIANTS.get(method, method), name))
+            paper = FIGURES.get((metric, method, name))
             texts.append(f"{text} ({paper[0]:.3f} ± {paper[1]:.3f})" if paper else text)
         folds = {len(values[method, name]) for name in datasets} - {0}
         used = Counter(one.quantifier for one in tested if one.method == method)

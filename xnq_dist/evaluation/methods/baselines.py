@@ -88,22 +88,13 @@ def _counts(labels: Ints32, n_classes: int) -> Ints:
     return np.bincount(labels[labels >= 0], minlength=n_classes)
 
 
-def wvrn(
-    adjacency: Matrix,
-    labels: Ints32,
-    n_classes: int,
-    rounds: int,
-    hard: bool = False,
-) -> Floats32:
+def wvrn(adjacency: Matrix, labels: Ints32, n_classes: int, rounds: int) -> Floats32:
     """Compute rounds of weighted votes of the in-neighbours (wvRN).
 
     ``P(y_v = c) = 1/Z sum over in-neighbours u of w_uv P(y_u = c)``, where Z normalises
     the distribution. Labelled nodes keep their label. Other nodes start with the class
     proportions of the labels and keep them if they have no in-neighbours of positive
     weight. A self-loop counts as any edge.
-
-    With `hard` (the paper's equation), a neighbour votes only for its most probable
-    class; ties go to the lowest code.
 
     Returns
     -------
@@ -114,10 +105,7 @@ def wvrn(
     known = labels[:, None] >= 0
     values = np.where(known, _one_hot(labels, n_classes), prior)
     for _ in range(rounds):
-        votes = values
-        if hard:
-            votes = _one_hot(values.argmax(axis=1).astype(np.int32), n_classes)
-        sums = adjacency @ votes
+        sums = adjacency @ values
         total = sums.sum(axis=1, keepdims=True)
         shares = sums / np.where(total > 0, total, 1)
         values = np.where(~known & (total > 0), shares, values)

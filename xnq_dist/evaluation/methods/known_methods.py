@@ -94,12 +94,10 @@ def _in_process(logits: Logits) -> Score:
     return score
 
 
-def _wvrn(
-    hard: bool, work: EvaluationWork, split: int, rounds: int
-) -> NDArray[np.floating]:
+def _wvrn(work: EvaluationWork, split: int, rounds: int) -> NDArray[np.floating]:
     task = work.task()
     known = task.known(split, "train")
-    shares = wvrn(work.adjacency(), known, task.n_classes, rounds, hard)
+    shares = wvrn(work.adjacency(), known, task.n_classes, rounds)
     return np.log(np.maximum(shares, FLOOR))
 
 
@@ -218,14 +216,11 @@ METHODS: dict[str, Method] = {
             )
             for kind in get_args(Kind)
         ),
-        *(
-            Method(
-                name=name,
-                embedder=f"{'hard' if hard else 'soft'} votes of neighbours",
-                configurations=lambda *_: grid(rounds=(1, 2, 3, 4, 5)),
-                score=_in_process(partial(_wvrn, hard)),
-            )
-            for name, hard in (("wvrn", False), ("wvrn-hard", True))
+        Method(
+            name="wvrn",
+            embedder="soft votes of neighbours",
+            configurations=lambda *_: grid(rounds=(1, 2, 3, 4, 5)),
+            score=_in_process(_wvrn),
         ),
         Method(
             name="enq",
