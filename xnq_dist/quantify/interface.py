@@ -139,7 +139,9 @@ class Communities:
         inside = kept[self.members]
         if inside.all():
             return self
-        return Communities(offsets_of(inside)[self.offsets], self.members[inside])
+        places = np.flatnonzero(inside)
+        offsets = np.searchsorted(places, self.offsets)
+        return Communities(offsets, self.members[places])
 
     def class_counts(self, labels: Ints32, n_classes: int) -> Ints:
         """Members by class, those with a label below 0 left out, shape (S, C)."""

@@ -67,7 +67,8 @@ def contrast(location: str, first: str, second: str) -> pa.Table:
     for each in (tilt,) if tilt.alone else (plain, tilt):
         scenario = auto.in_scenario(each, batch, nodes, reference)
         made = combine(batch, nodes, scenario, run.settings.labelled)
-        sums = node_sums(batch, nodes, reference.prior, learnt, each)
+        free = batch.only(nodes.unlabelled)
+        sums = node_sums(free, nodes, reference.prior, learnt, each)
         shift = (sums.variance - sums.weight) * each.inflation**2
         about = run.view.about[places]
         twice = (shift[2] - shift[0] - shift[1]) / (about[0] * about[1])

@@ -61,12 +61,12 @@ class Sld(Quantifier):
             np.full((size, n_classes), np.nan),
             np.ones(size, np.bool_),
         )
-        largest = batch.sizes.max(initial=0)
+        free = batch.only(nodes.unlabelled)
+        largest = free.sizes.max(initial=0)
         tiles = tile_bytes(largest, n_classes) // (8 * TILE * n_classes)
         sld_kernel(
-            batch.offsets,
-            batch.members,
-            nodes.unlabelled,
+            free.offsets,
+            free.members,
             nodes.posteriors,
             guarded_prior(reference.prior),
             self.tolerance,
@@ -109,7 +109,6 @@ def guarded_prior(prior: Floats) -> Floats:
 def sld_kernel(
     offsets: Ints,
     members: Ints,
-    unlabelled: Bools,
     posteriors: Floats32,
     prior: Floats,
     tolerance: float,
@@ -124,8 +123,8 @@ def sld_kernel(
     The E-step always starts from the original posteriors and the prior that they are
     calibrated to: p_k(y) is proportional to posterior_k(y) q(y) / prior(y). EM stops
     after at least 12 M-steps, once the mean absolute change of q is below `tolerance`.
-    Communities without an unlabelled member keep their values. `tiles` (T, C, tile) is
-    working memory for the posteriors.
+    Communities without members keep their values. `tiles` (T, C, tile) is working
+    memory for the posteriors.
     """
     kept, n_classes, tile = tiles.shape
     filled = np.empty(kept, np.int64)
@@ -134,11 +133,12 @@ def sld_kernel(
     total = np.empty(n_classes)
     for s in range(offsets.shape[0] - 1):
         first, last = offsets[s], offsets[s + 1]
+        if first == last:
+            continue
         count = (last - first + tile - 1) // tile
         q = prior.copy()
         done = False
         steps = 0
-        seen = 0
         while not done and steps < max_iterations:
             np.divide(q, prior, weights)
             total[:] = 0.0
@@ -148,17 +148,13 @@ def sld_kernel(
                 place = min(t, kept - 1)
                 if steps == 0 or (count > kept and place == kept - 1):
                     begin = first + t * tile
-                    filled[place], present = _gather(
+                    filled[place] = _gather(
                         members[begin : min(begin + tile, last)],
-                        unlabelled,
                         posteriors,
                         tiles[place],
                     )
-                    seen += present
                 rows += filled[place]
                 _add_expected(tiles[place], filled[place], weights, inverse, total)
-            if seen == 0:
-                break
             change = 0.0
             if rows > 0:
                 left = np.float64(rows)
@@ -171,28 +167,20 @@ def sld_kernel(
                     q[y] = updated
             steps += 1
             done = steps >= MIN_ITERATIONS and change / n_classes < tolerance
-        if seen == 0:
-            continue
         prevalence[s] = q / q.sum()
         converged[s] = done
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _gather(
-    members: Ints, unlabelled: Bools, posteriors: Floats32, tile: Floats
-) -> tuple[int, int]:
-    """Fill a tile with unlabelled members' posteriors.
+def _gather(members: Ints, posteriors: Floats32, tile: Floats) -> int:
+    """Fill a tile with members' posteriors; return the number of rows.
 
     Rows of zeros are left out: they have no information. Two classes are kept as odds
-    and 1 (see `_add_expected`). Returns the rows filled and the unlabelled members.
+    and 1 (see `_add_expected`).
     """
     n_classes = tile.shape[0]
     filled = 0
-    seen = 0
     for node in members:
-        if not unlabelled[node]:
-            continue
-        seen += 1
         total = 0.0
         for y in range(n_classes):
             value = np.float64(posteriors[node, y])
@@ -204,7 +192,7 @@ def _gather(
                 tile[0, filled] = tile[0, filled] / second if second > 0.0 else np.inf
                 tile[1, filled] = 1.0
             filled += 1
-    return filled, seen
+    return filled
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -94,7 +94,8 @@ class Auto(Quantifier):
             one_group = np.zeros(len(nodes.labels), np.int32)
             learnt = Learnt.of(nodes, reference, one_group)
         tilt = tilt or Tilt.none(len(reference.prior))
-        sums = node_sums(batch, nodes, reference.prior, learnt, tilt)
+        free = batch.only(nodes.unlabelled)
+        sums = node_sums(free, nodes, reference.prior, learnt, tilt)
         mean, variance, unseen = sums.mean, sums.variance, None
         if self.parts is not None:
             pooled = pooled_members(batch, nodes, reference, self.parts, tilt.factors)
@@ -102,7 +103,7 @@ class Auto(Quantifier):
             wider = (moved > WIDER**2 * variance).any(axis=1)
             unseen = wider & (pooled.known == 0)
             mean, variance = pooled.mean, moved
-        number = np.maximum(sums.count, 1)[:, None].astype(np.float64)
+        number = np.maximum(free.sizes, 1)[:, None].astype(np.float64)
         sd = np.broadcast_to(tilt.inflation * np.sqrt(variance) / number, mean.shape)
         lower, upper = interval_of_counts(mean, sd, number, self.level)
         return Estimates(

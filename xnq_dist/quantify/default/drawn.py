@@ -65,11 +65,12 @@ class DrawnByClass(Quantifier):
         if np.isfinite(nodes.mean_posterior).all():
             reference = replace(reference, prior=nodes.mean_posterior)
         sld = Sld() if _skilled(reference) else Sld(TOLERANCE, pseudo=PSEUDO)
-        estimates = sld.estimate(batch, nodes, reference)
+        free = batch.only(nodes.unlabelled)
+        estimates = sld.estimate(free, nodes, reference)
         ends = np.empty((2, *estimates.prevalence.shape))
         for code in nodes.class_codes:
             share = estimates.prevalence[:, code]
-            ends[:, :, code] = self._ends(batch, nodes, reference, share, code)
+            ends[:, :, code] = self._ends(free, nodes, reference, share, code)
         if nodes.class_codes == [1]:
             ends[:, :, 0] = 1 - ends[::-1, :, 1]
         return replace(
@@ -80,13 +81,15 @@ class DrawnByClass(Quantifier):
 
     def _ends(
         self,
-        batch: Communities,
+        free: Communities,
         nodes: NodeTable,
         reference: Reference,
         share: Floats,
         code: int,
     ) -> Floats:
         """Ends of the interval of a class's share, shape (2, S).
+
+        `free` are the unlabelled members.
 
         Notes
         -----
@@ -99,11 +102,10 @@ class DrawnByClass(Quantifier):
         are those of the Beta distribution of this mean and variance, rounded to counts;
         two pseudo-nodes at the prior keep the estimate for a single node uncertain.
         """
-        free = batch.only(nodes.unlabelled)
         community = free.community
 
         def sums(values: Floats) -> Floats:
-            totals = np.bincount(community, values, minlength=len(batch))
+            totals = np.bincount(community, values, minlength=len(free))
             return totals.astype(np.float64)
 
         known = len(reference.labels) or 1000

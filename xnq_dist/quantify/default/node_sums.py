@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
+from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
 from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.default.scenarios import Tilt
 from xnq_dist.quantify.interface import Communities, NodeTable
@@ -22,12 +22,10 @@ __all__ = ["NodeSums", "node_sums"]
 
 @dataclass(frozen=True, eq=False)
 class NodeSums:
-    """Sums over the unlabelled members of S communities."""
+    """Sums over the members of S communities."""
 
-    count: Ints
-    """Unlabelled members, shape (S,)."""
     mean: Floats
-    """Mean posterior, shape (S, C); NaN without an unlabelled member."""
+    """Mean posterior, shape (S, C); NaN without a member."""
     weight: Floats
     """Sum of w, the variance of independent nodes, shape (S, K)."""
     variance: Floats
@@ -35,20 +33,18 @@ class NodeSums:
 
 
 def node_sums(
-    batch: Communities, nodes: NodeTable, prior: Floats, learnt: Learnt, tilt: Tilt
+    free: Communities, nodes: NodeTable, prior: Floats, learnt: Learnt, tilt: Tilt
 ) -> NodeSums:
-    """Add up the unlabelled members of every community in a scenario.
+    """Add up `free`, the unlabelled members of every community, in a scenario.
 
     The prior replaces a row of zeros; posteriors are tilted, and in w they are clipped.
     """
     prior, n_classes = prior * tilt.factors, len(prior)
-    count = np.zeros(len(batch), np.int64)
-    mean = np.zeros((len(batch), n_classes))
-    totals = np.zeros((3, len(batch), len(learnt.shared)))
+    mean = np.zeros((len(free), n_classes))
+    totals = np.zeros((3, len(free), len(learnt.shared)))
     _add_members(
-        batch.offsets,
-        batch.members,
-        nodes.unlabelled,
+        free.offsets,
+        free.members,
         nodes.posteriors,
         prior / prior.sum(),
         tilt.factors,
@@ -56,10 +52,10 @@ def node_sums(
         learnt.variances,
         learnt.variances * learnt.labelled,
         learnt.least,
-        *(count, mean, totals),
+        *(mean, totals),
     )
-    mean[count == 0] = np.nan
-    mean /= np.maximum(count, 1)[:, None]
+    mean[free.sizes == 0] = np.nan
+    mean /= np.maximum(free.sizes, 1)[:, None]
     if n_classes == 2:
         mean[:, 0] = 1 - mean[:, 1]
     weight, spread, calibrated = totals
@@ -68,14 +64,13 @@ def node_sums(
     shared = tilt.shift if tilt.known else learnt.shared + tilt.shift
     # Rounding may make this sum of squares negative.
     shifts = np.maximum(shifts, 0.0) + weight**2 * shared
-    return NodeSums(count, mean, weight, weight + shifts)
+    return NodeSums(mean, weight, weight + shifts)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _add_members(
     offsets: Ints,
     members: Ints,
-    unlabelled: Bools,
     posteriors: Floats32,
     prior: Floats,
     tilts: Floats,
@@ -83,11 +78,10 @@ def _add_members(
     variances: Floats,
     products: Floats,
     least: float,
-    count: Ints,
     mean: Floats,
     totals: Floats,
 ) -> None:
-    """Add members one after the other; fill in the last three arguments.
+    """Add members one after the other; fill in the last two arguments.
 
     `totals` become, for each community and class, the sum of w, and the sums over
     groups of (sum of w)^2 times `variances` and of the sum of w times `products`.
@@ -99,11 +93,8 @@ def _add_members(
     found = np.empty(len(variances), np.int32)
     seen = np.zeros(len(variances), np.bool_)
     for s in range(size):
-        number, groups_found = 0, 0
+        groups_found = 0
         for v in members[offsets[s] : offsets[s + 1]]:
-            if not unlabelled[v]:
-                continue
-            number += 1
             total = 0.0
             for y in range(n_classes):
                 total += tilts[y] * posteriors[v, y]
@@ -122,7 +113,6 @@ def _add_members(
                 w = inside * (1.0 - inside)
                 for level in range(levels):
                     sums[groups[level, v], k] += w
-        count[s] = number
         for g in found[:groups_found]:
             for k in range(width):
                 w = sums[g, k]

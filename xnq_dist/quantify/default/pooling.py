@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
+from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
 from xnq_dist.quantify.default.drawn import class_shifts
 from xnq_dist.quantify.interface import Communities, NodeTable, Reference
 from xnq_dist.selection.scored_rows import normalised
@@ -183,14 +183,14 @@ def pooled_members(
     middles = mean[:, None].copy()
     if weights[:, len(SPREADS) :].any():
         middles = _middles(batch, nodes, reference)
+    free = batch.only(nodes.unlabelled)
     _predict(
         *(offsets, known, middles, logs),
-        *(batch.offsets, batch.members, nodes.unlabelled, nodes.posteriors),
-        *(reference.prior, np.full(n_classes, tilts), mean, variance),
+        *(free.offsets, free.members, nodes.posteriors, reference.prior),
+        *(np.full(n_classes, tilts), mean, variance),
     )
-    number = batch.only(nodes.unlabelled).sizes
-    mean[number == 0] = np.nan
-    mean /= np.maximum(number, 1)[:, None]
+    mean[free.sizes == 0] = np.nan
+    mean /= np.maximum(free.sizes, 1)[:, None]
     return Pooled(mean, variance, np.diff(offsets))
 
 
@@ -364,7 +364,6 @@ def _predict(
     logs: Floats,
     of_members: Ints,
     members: Ints,
-    unlabelled: Bools,
     posteriors: Floats32,
     prior: Floats,
     tilts: Floats,
@@ -384,9 +383,7 @@ def _predict(
         parts = np.flatnonzero(shares.sum(axis=0) >= NEGLIGIBLE)
         for k in parts:
             moved = np.exp(modes[k]) * tilts
-            products = _member_sums(
-                inside, unlabelled, posteriors, prior, moved, sums[k]
-            )
+            products = _member_sums(inside, posteriors, prior, moved, sums[k])
             mean[s] += shares[0, k] * sums[k]
             for y in range(len(products)):
                 step = products[y].copy()
@@ -401,14 +398,9 @@ def _predict(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _member_sums(
-    members: Ints,
-    unlabelled: Bools,
-    posteriors: Floats32,
-    prior: Floats,
-    factors: Floats,
-    sums: Floats,
+    members: Ints, posteriors: Floats32, prior: Floats, factors: Floats, sums: Floats
 ) -> Floats:
-    """Sums of ``diag(p) - p p'`` over a community's unlabelled members.
+    """Sums of ``diag(p) - p p'`` over members of a community.
 
     Those of p are added to `sums`.
     """
@@ -416,8 +408,6 @@ def _member_sums(
     p = np.empty(n_classes)
     products = np.zeros((n_classes, n_classes))
     for v in members:
-        if not unlabelled[v]:
-            continue
         if not _shift(posteriors[v], factors, p) > 0.0:
             _shift(prior, factors, p)
         for y in range(n_classes):
