@@ -27,6 +27,7 @@ from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.evaluation.case import Case
 from xnq_dist.evaluation.community_cases import kept_case
+from xnq_dist.evaluation.designs import DESIGNS as KNOWN
 from xnq_dist.evaluation.designs import GROUP_RESOLUTION, LabelPool, draw_labels
 from xnq_dist.evaluation.real import true_counts
 from xnq_dist.evaluation.regions import communities_of
@@ -84,9 +85,9 @@ def judged(
     shown = draw_labels(design, graph.pool, share, draw)
     case = kept_case(client, graph.work, shown, graph.pool.group, draw)
     found: dict[str, Any] = {"graph": graph.name, "design": design, "share": share}
-    found |= {"draw": draw, "labels": int(np.count_nonzero(shown.labels >= 0))}
-    answers = {}
-    for drawn in ("unknown", shown.drawn):
+    found |= {"draw": draw, "labels": int(np.count_nonzero(shown >= 0))}
+    answers, known = {}, KNOWN[design].drawn
+    for drawn in ("unknown", known):
         learnt, selection = learn_in_process(
             case.nodes,
             case.compared,
@@ -106,7 +107,7 @@ def judged(
     every = Communities(np.array([0, len(case.truth)]), np.arange(len(case.truth)))
     plain = answers["unknown"].in_scenario(None, every, case.nodes, case.reference)
     found["plain_error"] = float(np.abs(plain.prevalence[0] - truth).mean())
-    for name, drawn in (("", "unknown"), ("declared_", shown.drawn)):
+    for name, drawn in (("", "unknown"), ("declared_", known)):
         whole = answers[drawn].estimate(every, case.nodes, case.reference)
         found[f"{name}error"] = float(np.abs(whole.prevalence[0] - truth).mean())
         inside = (whole.lower[0] <= truth + 1e-9) & (truth <= whole.upper[0] + 1e-9)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import networkx as nx
 import numpy as np
 import pyarrow as pa
@@ -136,8 +134,8 @@ def test_samples_have_the_prevalence_drawn(smallest):
     assert (np.diff(by_prevalence) > -0.05).all()
 
 
-def score(case, sets, matrix, block, names):
-    settings = small_settings("intervals.resamples=50")
+def score(case, sets, matrix, block, names, drawn="random"):
+    settings = small_settings("intervals.resamples=50", f"labels.drawn={drawn}")
     estimate = estimators_of(case, matrix, (block,), settings, names)
     return list(score_case(case, {"blocks": sets}, estimate))
 
@@ -177,8 +175,7 @@ def test_intervals_follow_what_the_design_declares():
     sets, names = block_sets(block), ["auto"]
     width = {}
     for drawn in ("unknown", "random", "by_place", "by_class"):
-        known = dataclasses.replace(case, drawn=drawn)
-        rows = score(known, sets, matrix, block, names)
+        rows = score(case, sets, matrix, block, names, drawn)
         (auto,) = (r for r in rows if r["estimator"] == "auto")
         width[drawn] = auto["width"]
     assert width["random"] == width["by_place"] < width["unknown"]

@@ -40,20 +40,20 @@ def nodes():
 @pytest.mark.parametrize("share", SHARES)
 def test_share_of_the_labels_is_kept(nodes, name, share):
     shown = draw_labels(name, nodes, share, 1)
-    labelled = shown.labels >= 0
+    labelled = shown >= 0
     assert not labelled[nodes.truth < 0].any()
-    np.testing.assert_array_equal(shown.labels[labelled], nodes.truth[labelled])
+    np.testing.assert_array_equal(shown[labelled], nodes.truth[labelled])
     assert abs(labelled.sum() - share * nodes.known.sum()) <= 4
-    assert (np.bincount(shown.labels[labelled], minlength=2) >= 2).all()
+    assert (np.bincount(shown[labelled], minlength=2) >= 2).all()
     again = draw_labels(name, nodes, share, 1)
-    np.testing.assert_array_equal(again.labels, shown.labels)
+    np.testing.assert_array_equal(again, shown)
     other = draw_labels(name, nodes, share, 2)
-    assert not np.array_equal(other.labels, shown.labels)
+    assert not np.array_equal(other, shown)
 
 
 @pytest.mark.parametrize("name", sorted(set(DESIGNS) - {"random"}))
 def test_large_share_leaves_unlabelled_nodes_that_the_design_may_label(nodes, name):
-    labelled = draw_labels(name, nodes, 0.6, 0).labels >= 0
+    labelled = draw_labels(name, nodes, 0.6, 0) >= 0
     assert 0.1 * N < labelled.sum() < 0.6 * nodes.known.sum()
     for code in (0, 1):
         assert np.count_nonzero((nodes.truth == code) & ~labelled) > 50
@@ -64,7 +64,7 @@ def test_large_share_leaves_unlabelled_nodes_that_the_design_may_label(nodes, na
 
 def test_designs_label_what_their_names_say(nodes):
     def labels(name, share=0.2):
-        return draw_labels(name, nodes, share, 0).labels
+        return draw_labels(name, nodes, share, 0)
 
     half = [set(nodes.group[labels("half", share) >= 0]) for share in (0.2, 0.3)]
     assert half[0] == half[1]
@@ -83,7 +83,7 @@ def test_designs_label_what_their_names_say(nodes):
 
 
 def test_region_is_one_connected_third(nodes):
-    shown = np.flatnonzero(draw_labels("region", nodes, 0.2, 0).labels >= 0)
+    shown = np.flatnonzero(draw_labels("region", nodes, 0.2, 0) >= 0)
     blocks = np.unique(nodes.group[shown])
     assert len(blocks) <= 9
     assert (np.diff(blocks) == 1).all()
@@ -95,7 +95,7 @@ def test_region_is_one_connected_third(nodes):
 def test_region_goes_on_in_another_component():
     lonely = pool()
     apart = LabelPool(lonely.truth, 2, lonely.group, csr_array((N, N)))
-    shown = draw_labels("region", apart, 0.2, 0).labels >= 0
+    shown = draw_labels("region", apart, 0.2, 0) >= 0
     assert abs(shown.sum() - 0.2 * lonely.known.sum()) <= 4
 
 
@@ -106,7 +106,7 @@ def test_every_class_gets_two_labels_where_the_design_has_none():
     rare[[5, 600, 1100]] = 4
     nodes = LabelPool(rare, 5, many.group, many.adjacency)
     for name in DESIGNS:
-        labels = draw_labels(name, nodes, 0.05, 0).labels
+        labels = draw_labels(name, nodes, 0.05, 0)
         assert (np.bincount(labels[labels >= 0], minlength=5) >= 2).all(), name
 
 

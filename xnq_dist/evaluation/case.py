@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Ints32
-from xnq_dist.evaluation.designs import Drawn, Shown
 from xnq_dist.quantify.default.estimator_fit import Held
 from xnq_dist.quantify.interface import NodeTable, Reference
 
@@ -28,14 +27,12 @@ class Case:
     reference: Reference
     held: Held | None
     """Scores of labelled nodes by models fitted without any label of their group."""
-    drawn: Drawn
-    """The declared value of `labels.drawn`."""
 
     @classmethod
     def of(
         cls,
         truth: Ints32,
-        shown: Shown,
+        labels: Ints32,
         posteriors: NDArray[np.floating],
         own: NDArray[np.floating],
         classes: tuple[str, ...],
@@ -43,9 +40,9 @@ class Case:
     ) -> Case:
         """Make a case from the shown labels and posteriors, labelled ones out of fold.
 
-        `own` are the posteriors by the models of each node's own fold.
+        `labels` are -1 where not shown, shape (N,); `own` are the posteriors by the
+        models of each node's own fold.
         """
-        labels = shown.labels
         labelled = labels >= 0
         rows = posteriors.astype(np.float32)
         reference = Reference(
@@ -56,4 +53,4 @@ class Case:
         )
         nodes = NodeTable(rows, labels, labelled, classes)
         compared = replace(nodes, posteriors=own.astype(np.float32))
-        return cls(truth, nodes, compared, reference, held, shown.drawn)
+        return cls(truth, nodes, compared, reference, held)

@@ -25,9 +25,9 @@ from xnq_dist.core.stages import STAGES
 from xnq_dist.core.store import fingerprint
 from xnq_dist.evaluation.case import Case
 from xnq_dist.evaluation.designs import (
+    DESIGNS,
     GROUP_RESOLUTION,
     LabelPool,
-    Shown,
     draw_labels,
 )
 from xnq_dist.evaluation.estimators import estimators_of
@@ -139,16 +139,19 @@ def evaluate_communities(
     rows = []
     for number, (draw, design, share) in enumerate(cases):
         seed = work.settings.seed + draw
-        shown = draw_labels(design, pool, share, seed)
-        case = kept_case(client, work, shown, groups[0], seed)
-        rivals = _rivals(work, shown.labels, seed)
-        settings = work.settings.model_copy(update={"method": "xnq+", "seed": seed})
+        labels = draw_labels(design, pool, share, seed)
+        case = kept_case(client, work, labels, groups[0], seed)
+        rivals = _rivals(work, labels, seed)
+        drawn = {"drawn": DESIGNS[design].drawn}
+        declared = work.settings.labels.model_copy(update=drawn)
+        changes = {"method": "xnq+", "seed": seed, "labels": declared}
+        settings = work.settings.model_copy(update=changes)
         estimate = estimators_of(
             case, adjacency, groups, settings, plan.quantifiers, rivals
         )
         sets = dict(kinds)
         if design == "random":
-            among = (shown.labels < 0, SAMPLE), (pool.known, MIN_SIZE)
+            among = (labels < 0, SAMPLE), (pool.known, MIN_SIZE)
             for kind, drawn in zip(SAMPLES, among, strict=True):
                 if kind in plan.kinds:
                     sets[kind] = draw_samples_by_class(
@@ -161,7 +164,7 @@ def evaluate_communities(
             "design": design,
             "label_share": share,
             "draw": draw,
-            "labels": int(np.count_nonzero(shown.labels >= 0)),
+            "labels": int(np.count_nonzero(labels >= 0)),
         }
         rows += [of_case | row for row in score_case(case, sets, estimate)]
         progress("cases", number + 1, len(cases))
@@ -208,7 +211,7 @@ def _rivals(work: EvaluationWork, labels: Ints32, seed: int) -> dict[str, Floats
 def kept_case(
     client: Client,
     work: EvaluationWork,
-    shown: Shown,
+    labels: Ints32,
     groups: Ints,
     seed: int,
 ) -> Case:
@@ -220,12 +223,14 @@ def kept_case(
 
     Parameters
     ----------
+    labels
+        Class codes, -1 if not shown, shape (N,).
     groups
         Leiden community of every node, shape (N,).
     """
     from xnq_dist.readout.plus.learning import PRIOR_ROWS
 
-    labels, task, held = shown.labels, work.task(), None
+    task, held = work.task(), None
 
     def make() -> dict[str, NDArray[Any]]:
         each = groups.astype(np.int32)
@@ -246,7 +251,7 @@ def kept_case(
     if "held" in arrays:
         held = Held(arrays["held_index"], arrays["held"])
     posteriors = arrays["posteriors"], arrays["own"]
-    return Case.of(task.labels, shown, *posteriors, task.classes, held)
+    return Case.of(task.labels, labels, *posteriors, task.classes, held)
 
 
 def sets_of_kinds(

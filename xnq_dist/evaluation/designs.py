@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32, offsets_of
 from xnq_dist.core.random_bits import Purpose, stream
 
-__all__ = ["DESIGNS", "GROUP_RESOLUTION", "Drawn", "LabelPool", "Shown", "draw_labels"]
+__all__ = ["DESIGNS", "GROUP_RESOLUTION", "LabelPool", "draw_labels"]
 
 GROUP_RESOLUTION = 3.0
 """Resolution of the graph's Leiden communities, half of which ``half`` labels."""
@@ -55,18 +55,8 @@ class LabelPool:
         return np.asarray(self.truth >= 0)
 
 
-@dataclass(frozen=True, eq=False)
-class Shown:
-    """Labels of one draw."""
-
-    labels: Ints32
-    """Class codes, -1 if not shown, shape (N,)."""
-    drawn: Drawn = "unknown"
-    """The value of `labels.drawn` that describes the design."""
-
-
-def draw_labels(name: str, pool: LabelPool, share: float, seed: int) -> Shown:
-    """Draw the labels of a design in `DESIGNS`.
+def draw_labels(name: str, pool: LabelPool, share: float, seed: int) -> Ints32:
+    """Draw the labels of a design in `DESIGNS`: class codes, -1 if not shown, (N,).
 
     `share` is relative to all nodes with a known class; a design may allow fewer.
     """
@@ -88,7 +78,7 @@ def draw_labels(name: str, pool: LabelPool, share: float, seed: int) -> Shown:
         if missing > 0:
             spare = np.flatnonzero(~chosen & (pool.truth == code))
             chosen[random.permutation(spare)[:missing]] = True
-    return Shown(np.where(chosen, pool.truth, -1).astype(np.int32), design.drawn)
+    return np.where(chosen, pool.truth, -1).astype(np.int32)
 
 
 def _by_class(

@@ -19,6 +19,7 @@ from xnq_dist.evaluation.rivals import rival_estimates
 from xnq_dist.quantify.bootstrap import Bootstrap
 from xnq_dist.quantify.classic.neighbour_counts import neighbour_sums
 from xnq_dist.quantify.default.auto import Auto
+from xnq_dist.quantify.default.drawn import DrawnByClass
 from xnq_dist.quantify.default.pooling import fit_weights, label_evidence
 from xnq_dist.quantify.default.surroundings import learn_in_process
 from xnq_dist.quantify.interface import Communities, Estimates
@@ -57,8 +58,7 @@ def estimators_of(
         Leiden community of every node at each resolution, the coarse one first, for
         `auto` to learn from, shape (N,) each.
     settings
-        Settings with the seed of the posteriors' folds; `labels.drawn` is taken from
-        the case.
+        Settings with the seed of the posteriors' folds and the design's `labels.drawn`.
     names
         Names of quantifiers; None: all that are defined for the number of classes.
     rivals
@@ -68,20 +68,16 @@ def estimators_of(
     neighbours = neighbour_sums(adjacency, case.compared.posteriors)
     nodes = replace(case.compared, neighbours=neighbours)
     reference = replace(case.reference, neighbours=neighbours[labels >= 0])
-    declared = settings.labels.model_copy(update={"drawn": case.drawn})
     learnt, _ = learn_in_process(
         case.nodes,
         case.compared,
         case.reference,
         adjacency,
         tuple(group.astype(np.int32) for group in groups),
-        settings.model_copy(update={"labels": declared}),
+        settings,
         case.held,
     )
-    drawn = settings.memberships.model_copy(update={"drawn": "by_class"})
-    of_drawn = make_quantifier(
-        "auto", settings.model_copy(update={"memberships": drawn})
-    )
+    of_drawn = DrawnByClass(settings.intervals.level)
     quantifiers = [
         make_quantifier(name, settings)
         for name in names or QUANTIFIERS
