@@ -90,7 +90,7 @@ def intervals(
                     low, high = found.lower[some], found.upper[some]
                     inside = (truth >= low - 1e-9) & (truth <= high + 1e-9)
                     yield Found(
-                        family_of(folder.name, folder),
+                        family_of(folder.name),
                         value,
                         share,
                         int(some.sum()),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xnq_dist import pipeline
-from xnq_dist.core.cluster import Connection, connect, open_cluster
+from xnq_dist.core.cluster import connect, open_cluster
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.lock import run_lock
 from xnq_dist.core.progress import Progress
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from xnq_dist.evaluation.community_cases import CasePlan
     from xnq_dist.evaluation.rendered_table import RenderedTable
-    from xnq_dist.evaluation.work import EvaluationWork
 
 __all__ = ["Graph", "find_data", "run_communities_evaluation", "run_evaluation"]
 
@@ -88,18 +87,19 @@ def find_data(
         name,
         chosen,
         positive,
-        family=family_of(name, folder),
+        family=family_of(name),
         memberships=str(given) if given.exists() else None,
         **options,
     )
     return Sources(*(str(folder / table) for table in TABLES)), task
 
 
-Job = Callable[..., dict[str, "pa.Table"]]
+Evaluate = Callable[..., dict[str, "pa.Table"]]
 """Evaluates one method, or communities, on one dataset; returns tables by name. Called
-with a client, the work and ``progress``."""
-JobsOf = Callable[[bool], Mapping[str, Job]]
-"""Whether a graph has features -> jobs by the name under which tables are kept."""
+with a client, the work, the arguments of a job and the progress."""
+JobsOf = Callable[[bool], Mapping[str, tuple[Any, ...]]]
+"""Whether a graph has features -> arguments of each job, by the name under which its
+tables are kept."""
 Render = Callable[..., list["RenderedTable"]]
 """Makes tables in Markdown from the published ones."""
 
@@ -130,6 +130,7 @@ def _run(
     graphs: Sequence[Graph],
     out: str,
     settings: Settings,
+    evaluate: Evaluate,
     jobs_of: JobsOf,
     names: Sequence[str],
     render: Render,
@@ -147,14 +148,11 @@ def _run(
         datasets.append((tables, source, suited, jobs))
     folder = Folder.of(out)
     folder.create()
-
-    def connected(
-        job: Job, work: EvaluationWork, connection: Connection, progress: Progress
-    ) -> dict[str, pa.Table]:
-        with connect(connection, settings.cluster.timeout) as client:
-            return job(client, work, progress=progress)
-
-    with run_lock(folder), open_cluster(settings.cluster) as connection:
+    with (
+        run_lock(folder),
+        open_cluster(settings.cluster) as connection,
+        connect(connection, settings.cluster.timeout) as client,
+    ):
         for tables, source, suited, jobs in datasets:
             where = folder.child(source.dataset)
             with (
@@ -165,8 +163,8 @@ def _run(
                 work = EvaluationWork(run.location, source, suited)
                 # Folds that cannot be used are refused before a job begins.
                 work.task()
-                for name, job in jobs.items():
-                    task = partial(connected, job, work, connection)
+                for name, arguments in jobs.items():
+                    task = partial(evaluate, client, work, *arguments)
                     keep(where, in_view(source.dataset, task), name)
         published = in_view("publish", partial(_publish, folder, names, render))
     return {
@@ -190,12 +188,11 @@ def run_evaluation(
     from xnq_dist.evaluation.on_workers import evaluate_method
     from xnq_dist.evaluation.paper import paper_tables
 
-    def jobs_of(has_features: bool) -> Mapping[str, Job]:
-        job = partial(evaluate_method, draws=draws, quantifiers=quantifiers)
+    def jobs_of(has_features: bool) -> Mapping[str, tuple[Any, ...]]:
         chosen = choose_methods(methods, has_features)
-        return {method.name: partial(job, method=method) for method in chosen}
+        return {method.name: (method, draws, quantifiers) for method in chosen}
 
-    return _run(graphs, out, settings, jobs_of, RESULTS, paper_tables)
+    return _run(graphs, out, settings, evaluate_method, jobs_of, RESULTS, paper_tables)
 
 
 def run_communities_evaluation(
@@ -213,7 +210,12 @@ def run_communities_evaluation(
 
     check_plan(plan, [source.memberships for _, source in graphs])
 
-    def jobs_of(has_features: bool) -> Mapping[str, Job]:
-        return {"communities": partial(evaluate_communities, plan=plan)}
-
-    return _run(graphs, out, settings, jobs_of, COMMUNITY_RESULTS, community_tables)
+    return _run(
+        graphs,
+        out,
+        settings,
+        evaluate_communities,
+        lambda _: {"communities": (plan,)},
+        COMMUNITY_RESULTS,
+        community_tables,
+    )

@@ -14,7 +14,7 @@ from xnq_dist.core.settings import Settings
 __all__ = ["Configuration", "grid", "reservoir_draws", "strength_grid"]
 
 Configuration = dict[str, Any]
-"""Values of a method's hyperparameters: JSON values, or tuples of them."""
+"""Values of a method's hyperparameters: JSON values."""
 
 DIMS = (512, 1024, 2048, 4096)
 """Reservoir dimensions of the paper."""
@@ -83,5 +83,5 @@ def grid(**values: tuple[object, ...]) -> list[Configuration]:
 
 def _log_uniform(ends: tuple[float, float], uniform: float) -> float:
     low, high = (math.log(end) for end in ends)
-    # Rounded to six digits, so that tables show the exact value of the run.
+    # Rounded to six digits, so that a person can set the exact value.
     return float(f"{math.exp(low + uniform * (high - low)):.6g}")

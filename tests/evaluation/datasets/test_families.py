@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from tests.conftest import write_graph
@@ -13,7 +11,7 @@ from xnq_dist.evaluation.datasets.families import family_of
 from xnq_dist.evaluation.task import TaskSource
 
 
-def test_twitch_and_cora_are_families_and_other_graphs_their_own(tmp_path):
+def test_twitch_and_cora_are_families_and_other_graphs_their_own():
     families = {
         "cora": ("cora", "cora-2", "cora-multi"),
         "twitch": ("twitch-de", "twitch-engb", "twitch-ptbr"),
@@ -23,20 +21,7 @@ def test_twitch_and_cora_are_families_and_other_graphs_their_own(tmp_path):
         "twitchy": ("twitchy",),
     }
     for family, names in families.items():
-        assert {family_of(name, tmp_path) for name in names} == {family}
-
-
-def test_family_that_a_folder_declares_comes_first(tmp_path):
-    meta = tmp_path / "meta.json"
-    assert family_of("twitch-es", tmp_path) == "twitch"
-    meta.write_text("{}")
-    assert family_of("twitch-es", tmp_path) == "twitch"
-    meta.write_text(json.dumps({"family": "streams"}))
-    assert family_of("twitch-es", tmp_path) == "streams"
-    for text in ("[1", "[1]", '{"family": 3}'):
-        meta.write_text(text)
-        with pytest.raises(InputError, match="must be a JSON object in which"):
-            family_of("twitch-es", tmp_path)
+        assert {family_of(name) for name in names} == {family}
 
 
 def test_graph_of_the_data_folder_is_found_by_its_name(tmp_path, monkeypatch):

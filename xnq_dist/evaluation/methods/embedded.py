@@ -8,7 +8,7 @@ together. Validation labels are not used.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,10 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xnq_dist.core.arrays import Ints32
-from xnq_dist.core.inputs import set_scales
 from xnq_dist.core.method_records import METHODS
 from xnq_dist.core.progress import silent
-from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Manifest, RunDirectory
 from xnq_dist.core.tasks import tasks_on
 from xnq_dist.evaluation.grid_search import Configuration
@@ -33,20 +31,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "embed_method",
-    "plus_configuration",
     "plus_posteriors",
     "plus_split_scores",
     "row_scores",
 ]
 
-Embed = Callable[["Client", EvaluationWork, Configuration], Manifest]
-"""Computes the stage ``embeddings``, unless it is there, and returns its manifest."""
-
 
 def embed_method(
     name: str, client: Client, work: EvaluationWork, configuration: Configuration
 ) -> Manifest:
-    """The embedding of a method of the pipeline.
+    """The embedding of a method of the pipeline, unless it is there.
 
     The reservoir and its seed are those of the configuration, where it has them.
     """
@@ -65,7 +59,7 @@ def embed_method(
 
 
 def row_scores(
-    embed: Embed | None,
+    name: str | None,
     client: Client,
     work: EvaluationWork,
     configuration: Configuration,
@@ -73,24 +67,11 @@ def row_scores(
 ) -> Iterator[Scores]:
     """Embed a configuration once; yield scores of its readout in every split.
 
-    Without `embed`, the raw features are the embedding.
+    The embedding is that of the method `name`; None: the raw features.
     """
-    made = None if embed is None else embed(client, work, configuration)
+    made = None if name is None else embed_method(name, client, work, configuration)
     one = partial(fit_split, NodeRows(work, made), configuration["C"])
     yield from tasks_on(client, Path(), 0).map(one, splits)
-
-
-def plus_configuration(settings: Settings, draws: int) -> list[Configuration]:
-    """The only configuration: xnq+ does not search."""
-    scales, inputs = set_scales(settings.model_copy(update={"method": "xnq+"}))
-    return [
-        {
-            "dim": settings.reservoir.dim,
-            "recurrent_scale": scales,
-            "input_scale": inputs,
-            "seed": settings.seed,
-        }
-    ]
 
 
 def plus_posteriors(

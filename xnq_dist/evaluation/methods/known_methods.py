@@ -24,8 +24,6 @@ from xnq_dist.evaluation.grid_search import (
 from xnq_dist.evaluation.methods.baselines import cdq, densities, enq, wvrn
 from xnq_dist.evaluation.methods.demon import demon
 from xnq_dist.evaluation.methods.embedded import (
-    embed_method,
-    plus_configuration,
     plus_split_scores,
     row_scores,
 )
@@ -173,12 +171,12 @@ METHODS: dict[str, Method] = {
             name="xnq",
             embedder="reservoir",
             configurations=reservoir_draws,
-            score=partial(row_scores, partial(embed_method, "xnq")),
+            score=partial(row_scores, "xnq"),
         ),
         Method(
             name="xnq+",
             embedder="several reservoirs, label features",
-            configurations=plus_configuration,
+            configurations=lambda *_: grid(),
             # The method's definition fixes the calibration.
             calibrations=("bcts",),
             score=plus_split_scores,
@@ -261,7 +259,7 @@ def choose_methods(names: Sequence[str], has_features: bool) -> list[Method]:
             embedder=record.title,
             # Configurations differ only in C, so they share the stage.
             configurations=strength_grid,
-            score=partial(row_scores, partial(embed_method, record.name)),
+            score=partial(row_scores, record.name),
         )
         for record in RECORDED.values()
     }
