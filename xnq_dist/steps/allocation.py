@@ -12,8 +12,6 @@ partition; the contributions of finer partitions and of degree shrink with ``w^2
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import numpy as np
 
 from xnq_dist.core.arrays import Floats, Ints
@@ -78,6 +76,8 @@ class Strata:
         cell = _cells(communities, len(free))[free]
         coarse = learnt.groups[0, free]
         groups = np.unique(coarse[cell > 0])
+        self.coarse = np.arange(learnt.groups[0].max() + 1)
+        """All groups of the coarse partition."""
         self.groups = groups
         """Groups of the coarse partition with unlabelled target members, shape (G',)"""
         place = 1 + np.searchsorted(groups, coarse)
@@ -102,37 +102,33 @@ class Strata:
         """Mean of f (1 - f) of each stratum, shape (H, K)."""
         batch, auto = Communities.of(communities), Auto(learnt=learnt, parts=parts)
         found = auto.in_scenario(None, batch, nodes, reference)
-        self.now = combine(batch, nodes, found, labelled).sd[:, codes]
-        """Standard errors of the communities without new labels, by `auto`, (S, K).
+        now = combine(batch, nodes, found, labelled).sd[:, codes]
+        before, _ = self._variances(np.zeros(len(self.sizes)))
+        self.scales = now.T**2 / np.where(before > 0, before, 1.0)
+        """Factors that make variances without new labels those of `auto`, (K, S).
         What pooling adds is taken to shrink by labels as the rest does."""
 
     def errors(self, labels: Floats) -> Floats:
         """Predict standard errors from the new labels per stratum, shape (S, K)."""
         variances, _ = self._variances(labels)
-        return np.sqrt(self._scales * variances).T
+        return np.sqrt(self.scales * variances).T
 
     def slope(self, labels: Floats) -> Floats:
         """Derivative of the norm's logarithm by the labels of each stratum, (H,)."""
         variances, changes = self._variances(labels)
         changes /= np.where(variances > 0, variances, 1.0)[..., None]
-        variances *= self._scales
+        variances *= self.scales
         top = variances.max() or 1.0
         share = (variances / top) ** (POWER / 2)
         total = 2 * share.sum() or 1.0
         return np.asarray(np.einsum("ks,ksh->h", share / total, changes))
-
-    @cached_property
-    def _scales(self) -> Floats:
-        """Factors that make variances without new labels those of `auto`, (K, S)."""
-        before, _ = self._variances(np.zeros(len(self.sizes)))
-        return self.now.T**2 / np.where(before > 0, before, 1.0)
 
     def _variances(self, labels: Floats) -> tuple[Floats, Floats]:
         """Variances of the sums over communities, and their changes by labels.
 
         The shapes are (K, S) and (K, S, H).
         """
-        sums = [self._sums(k, labels) for k in range(self.now.shape[1])]
+        sums = [self._sums(k, labels) for k in range(self.weights.shape[1])]
         variances, changes = (np.stack(each) for each in zip(*sums, strict=True))
         return np.maximum(variances, 0.0), changes
 
@@ -153,10 +149,9 @@ class Strata:
         new = np.bincount(self.place, labels * w, len(groups) + 1)
         opened = left_open(learnt.without[k], known + new)
         v = learnt.within[k] + opened
-        coarse = np.arange(learnt.groups[0].max() + 1)
-        before = learnt.information[coarse, k].sum() + 1 / PRIOR_VARIANCE
+        before = learnt.information[self.coarse, k].sum() + 1 / PRIOR_VARIANCE
         after = before + (labels * w).sum()
-        far = np.delete(coarse, groups)
+        far = np.delete(self.coarse, groups)
         others = (learnt.labelled[far, k] ** 2 * learnt.variances[far, k]).sum()
         level = learnt.shared[k] - 1 / before + 1 / after + others
         variance = total + (off**2 * v).sum(axis=1) + total**2 * level
