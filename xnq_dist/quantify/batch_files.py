@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import pyarrow as pa
 
@@ -53,8 +52,6 @@ def write_batches(
 def write_tables(
     job: BatchJob,
     memberships: Memberships,
-    classes: list[Any],
-    method: str,
     estimated: list[tuple[CommunityBatch, FileRecord]],
 ) -> tuple[FileRecord, dict[str, int]]:
     """Write the batches to the table ``prevalence``.
@@ -68,8 +65,7 @@ def write_tables(
             arrays = job.attempt.read_arrays(record)
             arrays["suppressed"] = too_small(arrays, job.settings)
             names = memberships.names.slice(batch.first, len(arrays["n_nodes"]))
-            rows = prevalence_rows(arrays, names, classes, method, job.settings)
-            writer.write(rows)
+            writer.write(prevalence_rows(job, arrays, names))
             job.attempt.delete(record.name)
             found["n_communities"] += len(names)
             found["n_memberships"] += int(arrays["n_nodes"].sum())

@@ -8,11 +8,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from xnq_dist.core.arrays import Floats, Ints
+from xnq_dist.core.arrays import Floats
 from xnq_dist.core.method_records import METHODS
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Attempt, FileRecord, RunDirectory
@@ -71,6 +72,10 @@ class BatchJob:
     run: RunDirectory
     attempt: Attempt
     settings: Settings
+    method: str
+    """Name of the quantifier in the column ``method``."""
+    classes: list[Any]
+    """The classes, in the type of the labels."""
     sums: Sequence[Sequence[FileRecord]] = ()
     """Files of each round of sums over neighbours: of their posteriors and votes, or
     for `auto` of their labels by fold. Empty: the quantifier needs none."""
@@ -175,10 +180,7 @@ def learn_from(job: BatchJob) -> tuple[FileRecord, dict[str, Any]]:
     nodes, reference = job.loaded()
     run, settings = job.run, job.settings
     held, groups = load_held_posteriors(run), load_groups(run)
-
-    def reached_from(rows: Ints) -> list[Floats]:
-        return read_reached(run, job.attempt, job.sums, rows)
-
+    reached_from = partial(read_reached, run, job.attempt, job.sums)
     compared = with_own_folds(run, nodes) if studies_choice(settings) else nodes
     inputs = nodes, compared, reference, groups, held
     learnt, selection = learn(*inputs, settings, reached_from)

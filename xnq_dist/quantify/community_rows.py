@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from xnq_dist.core.schemas import class_column
-from xnq_dist.core.settings import Settings
+from xnq_dist.quantify.batches import BatchJob
 from xnq_dist.quantify.checks.quality import qualities, standard_errors
 from xnq_dist.quantify.interface import Prevalence
 
@@ -25,35 +25,25 @@ SCENARIOS = "if_random", "if_by_class"
 
 
 def prevalence_rows(
-    arrays: dict[str, NDArray[Any]],
-    names: pa.Array,
-    classes: list[Any],
-    method: str,
-    settings: Settings,
+    job: BatchJob, arrays: dict[str, NDArray[Any]], names: pa.Array
 ) -> pa.Table:
     """One row per community and class (schema ``prevalence``).
 
     `arrays` are the fields of `Prevalence`, and ``suppressed``.
     """
-    repeat = np.repeat(np.arange(len(names)), len(classes))
-    note = f"suppressed: fewer than {settings.disclosure.min_size} members"
+    repeat = np.repeat(np.arange(len(names)), len(job.classes))
+    note = f"suppressed: fewer than {job.settings.disclosure.min_size} members"
     notes = np.where(arrays["suppressed"], note, arrays["notes"])[repeat]
     return pa.table(
         {
             "community": community_ids(names.take(pa.array(repeat))),
-            **_estimate_columns(arrays, classes, method, settings),
+            **_estimate_columns(job, arrays),
             "note": pa.array(notes, pa.string(), mask=notes == ""),
         }
     )
 
 
-def total_rows(
-    graph: Prevalence,
-    classes: list[Any],
-    method: str,
-    settings: Settings,
-    labels: Mapping[str, Any],
-) -> pa.Table:
+def total_rows(job: BatchJob, graph: Prevalence, labels: Mapping[str, Any]) -> pa.Table:
     """One row per class for the complete graph (schema ``totals``), with `labels`."""
     arrays = vars(graph) | {"suppressed": np.zeros(1, np.bool_)}
     ends = "", "_lower", "_upper"
@@ -77,25 +67,22 @@ def total_rows(
     texts = dict.fromkeys(("scope", "drawn", "verdict"), pa.string())
     kinds = dict.fromkeys(rows[0], pa.float64()) | texts
     chosen = pa.Table.from_pylist(rows, pa.schema(kinds))
-    estimates = _estimate_columns(arrays, classes, method, settings)
+    estimates = _estimate_columns(job, arrays)
     return pa.table(estimates | {name: chosen[name] for name in kinds})
 
 
 def label_facts(
-    studied: Mapping[str, Any] | None,
-    graph: Mapping[str, Prevalence],
-    classes: list[Any],
-    settings: Settings,
+    job: BatchJob, studied: Mapping[str, Any] | None, graph: Mapping[str, Prevalence]
 ) -> dict[str, Any]:
     """Facts on how the labelled nodes were chosen and on both estimates, JSON values.
 
     `studied` is from `learn_from`, None where nothing was learnt; `graph` is from
     `estimate_graph`.
     """
-    selection = studied or {"drawn": settings.labels.drawn}
+    selection = studied or {"drawn": job.settings.labels.drawn}
     bias, detectable = selection.get("bias"), selection.get("detectable")
     answers = []
-    for code, name in enumerate(classes):
+    for code, name in enumerate(job.classes):
         answer: dict[str, Any] = dict.fromkeys(("bias", "factor", *SCENARIOS))
         answer["class"] = str(name)
         answer["detectable"] = detectable and detectable[code]
@@ -111,21 +98,16 @@ def label_facts(
     return {**selection, "answers": answers}
 
 
-def _estimate_columns(
-    arrays: dict[str, NDArray[Any]],
-    classes: list[Any],
-    method: str,
-    settings: Settings,
-) -> dict[str, Any]:
+def _estimate_columns(job: BatchJob, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
     """Columns of sizes, estimates, intervals and quality, by community and class."""
-    ends = arrays["lower"], arrays["upper"]
+    settings, ends = job.settings, (arrays["lower"], arrays["upper"])
     se = standard_errors(arrays["sd"], *ends, settings.intervals.level)
     shares = {**arrays, "se": se}
     judged = arrays["converged"], arrays["suppressed"]
     quality = qualities(*ends, settings.quality, *judged)
-    times = len(classes)
+    times = len(job.classes)
     return {
-        "class": class_column(classes, len(quality)),
+        "class": class_column(job.classes, len(quality)),
         **{
             name: np.repeat(arrays[name], times)
             for name in ("n_nodes", "n_labelled", "n_estimated")
@@ -136,7 +118,7 @@ def _estimate_columns(
             for name in ("prevalence", "lower", "upper", "se")
         },
         "quality": pa.array(np.repeat(quality, times), pa.string()),
-        "method": pa.array([method] * len(quality) * times, pa.string()),
+        "method": pa.array([job.method] * len(quality) * times, pa.string()),
     }
 
 

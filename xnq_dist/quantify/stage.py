@@ -56,7 +56,6 @@ from xnq_dist.quantify.default.surroundings import (
     labelled_by_fold,
     studies_choice,
 )
-from xnq_dist.quantify.interface import Quantifier
 from xnq_dist.quantify.loading import neighbour_values
 from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.reservoir.propagation import only_sums, propagate
@@ -139,9 +138,9 @@ def quantify(
     if reused is not None:
         return reused
     attempt = run.stage(STAGE).begin()
-    quantifier = make_quantifier(settings.quantifier, settings)
-    job = BatchJob(run, attempt, settings)
-    job, learnt = _learn(job, quantifier, graph, client)
+    method = make_quantifier(settings.quantifier, settings).name
+    job = BatchJob(run, attempt, settings, method, classes)
+    job, learnt = _learn(job, graph, client)
     nodes = layout.load_ids(graph)
     detected: TableWriter | None = None
     if source == "leiden":
@@ -161,10 +160,9 @@ def quantify(
             job, learnt["pooled"] = _pool(job, batches, client)
         estimated = _over(batches, estimate_batch, job, client, progress)
     of_graph = result(client, whole)
-    labels = label_facts(learnt.get("labels"), of_graph, classes, settings)
-    method = quantifier.name
-    table, counts = write_tables(job, memberships, classes, method, estimated)
-    totals = total_rows(of_graph["answer"], classes, method, settings, labels)
+    labels = label_facts(job, learnt.get("labels"), of_graph)
+    table, counts = write_tables(job, memberships, estimated)
+    totals = total_rows(job, of_graph["answer"], labels)
     files = [table, attempt.write_table("totals", totals, "totals")]
     files += [job.learnt] if job.learnt is not None else []
     files += [detected.record] if detected is not None else []
@@ -187,15 +185,12 @@ def quantify(
 
 
 def _learn(
-    job: BatchJob,
-    quantifier: Quantifier,
-    graph: Manifest,
-    client: Client,
+    job: BatchJob, graph: Manifest, client: Client
 ) -> tuple[BatchJob, dict[str, Any]]:
     """Sum over neighbours and learn what the quantifier needs; facts on the latter."""
-    run, settings, auto = job.run, job.settings, quantifier.name == "auto"
+    run, settings, auto = job.run, job.settings, job.method == "auto"
     start: Start | None = None
-    if QUANTIFIERS[quantifier.name].neighbours:
+    if QUANTIFIERS[job.method].neighbours:
         start, rounds = partial(neighbour_values, run), 1
     elif auto and studies_choice(settings):
         folds = settings.readout.folds
