@@ -142,9 +142,9 @@ def evaluate_communities(
         labels = draw_labels(design, pool, share, seed)
         case = kept_case(client, work, labels, groups[0], seed)
         rivals = _rivals(work, labels, seed)
-        drawn = {"drawn": DESIGNS[design].drawn}
-        declared = work.settings.labels.model_copy(update=drawn)
-        changes = {"method": "xnq+", "seed": seed, "labels": declared}
+        declared = {"drawn": DESIGNS[design].drawn}
+        of_labels = work.settings.labels.model_copy(update=declared)
+        changes = {"method": "xnq+", "seed": seed, "labels": of_labels}
         settings = work.settings.model_copy(update=changes)
         estimate = estimators_of(
             case, adjacency, groups, settings, plan.quantifiers, rivals

@@ -10,7 +10,7 @@ their estimates can be compared.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +44,7 @@ HIDDEN = (*ESTIMATE, *EFFECT.values(), "n_labelled", "changed")
 
 
 def series_of(
-    settings: Settings, facts: Mapping[str, Any], classes: list[str]
+    settings: Settings, facts: Mapping[str, Any], classes: Sequence[str]
 ) -> dict[str, Any]:
     """Values that are the same in two runs with comparable estimates.
 

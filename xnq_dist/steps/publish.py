@@ -76,8 +76,8 @@ def publish(run: RunDirectory, settings: Settings) -> None:
             "created": quantify.created,
         }
         made = Results(tables, settings, run, stages, run_id, earlier, facts)
-        facts["series"] = series_of(settings, facts, list(made.view.classes))
-        version = _write(run, made, inputs)
+        facts["series"] = series_of(settings, facts, made.view.classes)
+        version = _write(made, inputs)
         log.info("results %s are complete in %s", run_id, version.stage.uri)
     elif faults := version.stage.damages():
         raise faults[0]
@@ -85,10 +85,10 @@ def publish(run: RunDirectory, settings: Settings) -> None:
     run.trim(settings.retention.versions)
 
 
-def _write(run: RunDirectory, results: Results, inputs: dict[str, Any]) -> Version:
+def _write(results: Results, inputs: dict[str, Any]) -> Version:
     """Write a version: its files, then its manifest."""
     settings, facts, stages = results.settings, results.facts, results.stages
-    attempt = run.stage_of(results.run_id).begin(results.run_id)
+    attempt = results.directory.stage_of(results.run_id).begin(results.run_id)
     files: list[FileRecord] = []
 
     def write(name: str, table: pa.Table) -> None:
