@@ -118,15 +118,6 @@ def test_smooth_fits_add_half_a_label_of_each_class_at_the_mean(classes):
     )
 
 
-def test_wide_embeddings_are_scaled_by_variances(monkeypatch):
-    monkeypatch.setattr(objective, "WIDEST", 8)
-    x, y = states(500, 20, 2)
-    folds = np.zeros(500, np.int32)
-    assert Rows(x, y, folds, 2).moments.products.shape == (20,)
-    assert_optimum(fit(x, y, 2, 1.0), x, y, 1.0)
-    assert fit(x, y, 2, 1000.0).converged
-
-
 @pytest.mark.parametrize(("fit", "half"), [(fit, 0.0), (fit_smooth, 0.5)])
 def test_columns_without_information_weigh_nothing(fit, half):
     x, y = states(200, 12, 2)

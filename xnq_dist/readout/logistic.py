@@ -30,7 +30,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cholesky
 from scipy.linalg.lapack import dtrtri
-from scipy.sparse import diags_array
 from scipy.special import log_softmax
 
 from xnq_dist.core.arrays import Floats, Floats32, Ints32, slices
@@ -166,17 +165,14 @@ def warn_of_unconverged(models: Sequence[LinearModel]) -> None:
 class _Scale:
     """Coordinates of coefficients in which the Hessian is close to the identity."""
 
-    factor: Any
-    """Lower Cholesky factor of the Hessian, shape (d, d); sparse roots, if wide."""
-    inverse: Any
+    factor: Floats
+    """Lower Cholesky factor of the Hessian, shape (d, d)."""
+    inverse: Floats
     """Inverse of the factor."""
 
     @classmethod
     def of(cls, hessian: Floats, ridge: Floats | float) -> _Scale:
-        """Construct from the Hessians of the loss (a diagonal, if wide) and penalty."""
-        if hessian.ndim == 1:
-            roots = np.sqrt(hessian + ridge)
-            return cls(diags_array(roots), diags_array(1 / roots))
+        """Construct from the Hessian of the loss and the diagonal of the penalty's."""
         # Rounding may leave small negative eigenvalues.
         hessian[np.diag_indices(len(hessian))] += ridge + 1e-12 * np.trace(hessian)
         factor = cholesky(hessian, lower=True, overwrite_a=True, check_finite=False)

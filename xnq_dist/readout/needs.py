@@ -48,9 +48,13 @@ def needs(size: RunSize, settings: Settings) -> Need:
 
 
 def _memory(size: RunSize, settings: Settings) -> int:
-    """Bytes of the labelled rows, and of what fits to them hold."""
-    rows = min(size.known, MAX_ROWS) * settings.reservoir.dim
-    return min(rows * 24, settings.readout.memory_bytes * 3)
+    """Bytes of the labelled rows, and of what fits to them hold.
+
+    A fit has four matrices like the covariance of the columns.
+    """
+    dim = settings.reservoir.dim
+    rows = min(size.known, MAX_ROWS) * dim
+    return min(rows * 24, settings.readout.memory_bytes * 3) + 32 * dim**2
 
 
 def _plus_memory(size: RunSize, settings: Settings) -> int:

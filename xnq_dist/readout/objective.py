@@ -32,8 +32,6 @@ VALUES = 1 << 16
 """Values of a block of rows."""
 ROUNDING = 1e-13
 """Rounding error of a variance, relative to the column's mean square."""
-WIDEST = 2048
-"""Maximum number of columns for a covariance; with more, variances are used."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +43,7 @@ class Moments:
     totals: Floats
     """Sum of the rows of each fold, shape (K, d)."""
     products: Floats
-    """Sum of their outer products, shape (d, d); of squares, (d,), if wide."""
+    """Sum of their outer products, shape (d, d)."""
 
     def without(self, hidden: Sequence[int]) -> tuple[float, Floats]:
         """Summed weights and mean of the rows outside the folds `hidden`."""
@@ -54,14 +52,12 @@ class Moments:
         return count, self.totals[used].sum(axis=0) / max(count, 1e-300)
 
     def covariance(self) -> Floats:
-        """Covariance of all rows, shape (d, d); variances, (d,), if wide.
+        """Covariance of all rows, shape (d, d).
 
         A bound of the rounding error is added, so that variances are not negative.
         """
         count, mean = self.without(())
         values = self.products / max(count, 1e-300)
-        if values.ndim == 1:
-            return np.maximum(values - mean**2, ROUNDING * values)
         rounded = ROUNDING * values.diagonal()
         values -= np.outer(mean, mean)
         values[np.diag_indices(len(values))] += rounded
@@ -69,12 +65,9 @@ class Moments:
 
     def total_variance(self) -> float:
         """Sum of the columns' variances; 1 if all are constant."""
-        total, size = (
-            (values if values.ndim == 1 else values.diagonal()).sum()
-            for values in (self.covariance(), self.products)
-        )
+        total = np.trace(self.covariance())
         # Of constant columns, it is the rounding error of the squares.
-        size /= max(1.0, self.counts.sum())
+        size = np.trace(self.products) / max(1.0, self.counts.sum())
         return total if total > 2 * ROUNDING * size else 1.0
 
 
@@ -128,9 +121,13 @@ class Rows:
 
     @property
     def blocks(self) -> list[slice]:
-        """Blocks of rows that fit in a level-2 cache as float64."""
-        count, rows = len(self.labels), max(1, VALUES // max(1, self.x.shape[1]))
-        return slices(count, rows)
+        """Blocks of rows that fit in a level-2 cache as float64, or of many columns.
+
+        Of more than 512 columns: of a few rows, a sum of outer products would take as
+        long as the products.
+        """
+        count, width = self.x.shape
+        return slices(count, max(1, VALUES // max(1, width), width // 4))
 
     def moments_of(self, folds: int, problem: Problem | None = None) -> Moments:
         """Moments of the rows with a fold.
@@ -139,9 +136,8 @@ class Rows:
         their losses (for more than two classes, its mean), else by their weights.
         """
         width, used = self.x.shape[1], self.used
-        wide = width > WIDEST
         counts, totals = np.zeros(folds), np.zeros((folds, width))
-        products = np.zeros(width if wide else (width, width))
+        products = np.zeros((width, width))
         with one_blas_thread():
             for block in self.blocks:
                 rows = self.x[block].astype(np.float64)
@@ -156,7 +152,7 @@ class Rows:
                 totals += of_fold @ rows
                 # A matrix times its own transpose takes a BLAS half the work.
                 rows *= np.sqrt(weights)[:, None]
-                products += (rows * rows).sum(axis=0) if wide else rows.T @ rows
+                products += rows.T @ rows
         return Moments(counts, totals, products)
 
     def sums(self, problems: Sequence[Problem]) -> list[Sums]:

@@ -31,7 +31,7 @@ Scales = Annotated[tuple[Scale, ...], Field(min_length=1, max_length=64)]
 class ReservoirSettings(Section):
     """The untrained graph reservoir (METHODS: node embedder)."""
 
-    dim: int = Field(256, ge=1, le=65536)
+    dim: int = Field(256, ge=1, le=16384)
     """embedding dimension (reservoir units), d'; method=xnq gains from 512 or more"""
     supersteps: Annotated[int, Field(ge=1, le=10000)] | Literal["auto"] = "auto"
     """number of message-passing iterations (supersteps), L; auto: two more than the
