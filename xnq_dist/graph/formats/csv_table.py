@@ -92,8 +92,6 @@ class TextFile:
     def _blocks(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
         """Yield the columns as text."""
         dialect = self.dialect
-        if dialect.empty:
-            return
         with self.filesystem.open_input_stream(self.path) as stream, pacsv.open_csv(
             stream,
             read_options=pacsv.ReadOptions(

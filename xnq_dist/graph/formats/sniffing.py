@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -33,12 +33,10 @@ class Dialect:
     separator: str
     header: bool
     decimal: str
-    names: tuple[str, ...] = ()
+    names: tuple[str, ...]
     """The columns' names."""
-    kinds: dict[str, str] = field(default_factory=dict, compare=False)
+    kinds: dict[str, str]
     """Kinds (`text_types`) of the columns in the first rows, by name."""
-    empty: bool = False
-    """Whether there are no rows."""
 
     def text(self) -> str:
         """The dialect in one line."""
@@ -83,31 +81,25 @@ def sniff(
     separator = settings.separator
     if separator == "auto":
         separator = _separator(text)
-    first, *rows = _records(text, separator, 10 * RECORDS) or [[]]
-    columns = _columns(rows, len(first))
+    records = _records(text, separator, 10 * RECORDS)
+    first = records[0] if records else []
+    columns = [*zip(*(r for r in records if len(r) == len(first)), strict=True)]
+    below = [column[1:] for column in columns]
     decimal, header = settings.decimal, settings.header
     if decimal == "auto":
-        decimal = "," if any(map(_has_decimal_comma, columns)) else "."
+        decimal = "," if any(map(_has_decimal_comma, below)) else "."
     if header == "auto":
-        header = _has_header(first, columns, decimal)
-    names = [name.strip() for name in first]
-    if not header:
-        names = [f"column{at + 1}" for at in range(len(first))]
-        rows = [first, *rows]
-        columns = _columns(rows, len(first))
+        header = _has_header(first, below, decimal)
+    names = [f"column{at + 1}" for at in range(len(first))]
+    if header:
+        names, columns = [name.strip() for name in first], below
     return Dialect(
         separator=separator,
         header=header,
         decimal=decimal,
         names=tuple(names),
         kinds={n: _kind(c, decimal) for n, c in zip(names, columns, strict=True)},
-        empty=complete and rows in ([], [[]]),
     )
-
-
-def _columns(rows: list[list[str]], width: int) -> list[tuple[str, ...]]:
-    """The columns of the rows with this number of fields."""
-    return [*zip(*(r for r in rows if len(r) == width), strict=True)] or [()] * width
 
 
 def _kind(column: tuple[str, ...], decimal: str) -> str:
