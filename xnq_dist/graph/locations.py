@@ -87,8 +87,8 @@ def visible(filesystem: Any, folder: str) -> list[str]:
     )
 
 
-def columns_of_folders(folder: str, files: Sequence[str]) -> dict[str, pa.Array]:
-    """Columns that folders below `folder` are named after, with a value for each file.
+def columns_of_folders(folder: str, files: Sequence[str]) -> pa.Table:
+    """Columns that folders below `folder` are named after, with a row for each file.
 
     Spark, Polars and DuckDB write ``community=3/part.parquet``: all rows of the file
     have 3 in the column community.
@@ -103,7 +103,7 @@ def columns_of_folders(folder: str, files: Sequence[str]) -> dict[str, pa.Array]
             texts = (unquote(path[name]) for path in paths)
             values = pa.array([None if text == NULL else text for text in texts])
             found[name] = typed(values, kind_of(values, "."), ".")
-    return found
+    return pa.table(found)
 
 
 def state_of(filesystem: Any, file: str) -> list[Any] | None:

@@ -129,7 +129,7 @@ class Batch:
         return f"row {self.first + at + 1} of {self.file}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Table:
     """A table in one or more files, read in batches of bounded size."""
 
@@ -142,10 +142,10 @@ class Table:
     filesystem: Any
     settings: InputSettings
     """How text files are written."""
-    texts: dict[str, TextFile] = field(default_factory=dict, compare=False, repr=False)
+    texts: dict[str, TextFile] = field(default_factory=dict)
     """What is known of text files so far."""
-    in_paths: dict[str, pa.Array] = field(default_factory=dict, compare=False)
-    """Columns that the folders of the files are named after, a value for each file."""
+    in_paths: pa.Table = field(default_factory=lambda: pa.table({}))
+    """Columns that the folders of the files are named after, a row for each file."""
     groups: range | None = None
     """Row groups of the only file; None: all of all files. A text file is one."""
     first: int = 0
@@ -161,10 +161,8 @@ class Table:
         """
         found = []
         for place, file in enumerate(self.files):
-            named = {
-                name: each[place : place + 1] for name, each in self.in_paths.items()
-            }
-            single = replace(self, files=(file,), in_paths=named)
+            in_path = self.in_paths.slice(place, 1)
+            single = replace(self, files=(file,), in_paths=in_path)
             with self._reading(file) as reader:
                 starts = offsets_of(reader.group_rows())
             groups = self.groups or range(len(starts) - 1)
@@ -232,22 +230,17 @@ class Table:
         return self.texts[file]
 
     @cached_property
-    def _schemas(self) -> dict[str, pa.Schema]:
+    def schemas(self) -> dict[str, dict[str, pa.DataType]]:
+        """The columns of every file; those of text are known after `settle`."""
+        in_path = {each.name: each.type for each in self.in_paths.schema}
         found = {}
         for file in self.files:
             with self._reading(file) as reader:
-                found[file] = reader.schema()
+                # A file's own column counts, not the one in its path.
+                found[file] = in_path | {
+                    each.name: each.type for each in reader.schema()
+                }
         return found
-
-    @cached_property
-    def schemas(self) -> dict[str, dict[str, pa.DataType]]:
-        """The columns of every file; those of text are known after `settle`."""
-        # A file's own column counts, not the one in its path.
-        in_path = {name: values.type for name, values in self.in_paths.items()}
-        return {
-            file: in_path | dict(zip(schema.names, schema.types, strict=True))
-            for file, schema in self._schemas.items()
-        }
 
     def settle(self, columns: Iterable[str]) -> Table:
         """The table with the types of all values of some columns of text files.
@@ -361,7 +354,8 @@ class Table:
 
     def _batches_of(self, file: str, columns: list[str], rows: int) -> Iterator[Batch]:
         first = self.first
-        names = self._schemas[file].names
+        with self._reading(file) as reader:
+            names = reader.schema().names
         for name in columns:
             places = [str(at) for at, each in enumerate(names, 1) if each == name]
             if len(places) > 1:
