@@ -26,19 +26,19 @@ def kind_of(kind: pa.DataType) -> str | None:
     """``number``, ``date`` or ``text``; None: cannot be a feature."""
     if pt.is_dictionary(kind):
         kind = kind.value_type
-    kinds = {
-        "number": (
-            pt.is_integer,
-            pt.is_floating,
-            pt.is_decimal,
-            pt.is_null,
-            pt.is_duration,
-            pt.is_boolean,
-        ),
-        "date": (pt.is_date, pt.is_timestamp),
-        "text": (is_text,),
-    }
-    return next((k for k, tests in kinds.items() if any(t(kind) for t in tests)), None)
+    if is_text(kind):
+        return "text"
+    if pt.is_date(kind) or pt.is_timestamp(kind):
+        return "date"
+    numbers = (
+        pt.is_integer,
+        pt.is_floating,
+        pt.is_decimal,
+        pt.is_null,
+        pt.is_duration,
+        pt.is_boolean,
+    )
+    return "number" if any(test(kind) for test in numbers) else None
 
 
 def chosen_columns(table: Table, settings: Settings) -> ColumnSettings:
@@ -54,13 +54,10 @@ def chosen_columns(table: Table, settings: Settings) -> ColumnSettings:
     first, *others = table.schemas.values()
     chosen: str | list[str] | None = "features"
     if not pt.is_nested(first.get("features", pa.null())):
-        edges = {"src", "dst", "weight", "community", "member"}
-        single = columns.model_dump(exclude={"features", "scores", *edges})
-        taken = {*single.values(), *columns.scores}
-        taken.add(settings.communities.removeprefix("column:"))
-        taken |= {
-            n for n, k in first.items() if pt.is_integer(k) and INDEX.fullmatch(n)
-        }
+        single = columns.node_id, columns.label, columns.role, columns.label_weight
+        place = settings.communities.removeprefix("column:")
+        index = [n for n, k in first.items() if pt.is_integer(k) and INDEX.fullmatch(n)]
+        taken = {*single, *columns.scores, place, *index}
         chosen = [
             name
             for name, kind in first.items()
