@@ -62,14 +62,21 @@ class Labels:
     """Inclusion weight by canonical index, 0 without a label, shape (N,); None:
     `columns.label_weight` is not set."""
 
+    def counts(self) -> list[list[int]]:
+        """Labelled nodes of each class: all, and those of each role."""
+        of_roles = [self.codes[self.roles == code] for code in range(len(ROLES))]
+        return [
+            np.bincount(codes[codes >= 0], minlength=len(self.classes)).tolist()
+            for codes in (self.codes, *of_roles)
+        ]
+
     def facts(self) -> dict[str, Any]:
         """Facts for the manifest, as JSON values."""
-        labelled = self.codes[self.codes >= 0]
-        counts = np.bincount(labelled, minlength=len(self.classes))
+        counts = self.counts()[0]
         return {
             "classes": self.classes,
-            "class_counts": counts.tolist(),
-            "n_labelled": len(labelled),
+            "class_counts": counts,
+            "n_labelled": sum(counts),
             "has_roles": bool((self.roles >= 0).any()),
             "unknown_dropped": self.unknown_dropped,
         }
@@ -93,7 +100,8 @@ def read_nodes(
     node_ids, index = NodeIds.from_column(rows.ids, table.path)
     # Sorting made several copies of the ids: return the pool's memory to the system.
     pa.default_memory_pool().release_unused()
-    return node_ids, index, rows.finish(table, index, len(node_ids))
+    labels = rows.labels(index, len(node_ids))
+    return node_ids, index, _of_classes(labels, table, settings.columns.label)
 
 
 def read_labels(
@@ -125,7 +133,17 @@ def read_labels(
             f"node id {nodes.name(int(np.argmax(counts > 1)))} occurs more than once "
             f"in {table.path}: keep one row for each node"
         )
-    return rows.finish(table, index, len(nodes))
+    return _of_classes(rows.labels(index, len(nodes)), table, settings.columns.label)
+
+
+def _of_classes(labels: Labels, table: Table, column: str) -> Labels:
+    """The labels, if they are of two classes or more."""
+    if len(labels.classes) < 2:
+        raise InputError(
+            f"label column {column!r} of the {table.what} {table.path} has labels of "
+            f"{labels.classes or 'no class'}: label nodes of two classes"
+        )
+    return labels
 
 
 def _read(table: Table, settings: Settings, progress: Progress) -> NodeRows:
@@ -189,17 +207,7 @@ class NodeRows:
             self._weights.append(label_weights(batch, columns.label_weight, labels))
         return ids
 
-    def classes(self) -> list[tuple[Any, int, int, int]]:
-        """The classes: value, labelled nodes, and those of each role."""
-        codes, roles = np.concatenate(self.codes), np.concatenate(self._roles)
-        counts = [
-            np.bincount(codes[(codes >= 0) & chosen], minlength=len(self.seen))
-            for chosen in (True, *(roles == code for code in range(len(ROLES))))
-        ]
-        rows = zip(self.seen, *(each.tolist() for each in counts), strict=True)
-        return sorted(rows, key=lambda row: row[0])
-
-    def finish(self, table: Table, index: Ints, n_nodes: int) -> Labels:
+    def labels(self, index: Ints, n_nodes: int) -> Labels:
         """The labels by canonical index; rows whose index is -1 are left out."""
         known = index >= 0
 
@@ -210,12 +218,6 @@ class NodeRows:
 
         codes, values = placed(self.codes, -1), list(self.seen)
         classes = sorted(values[at] for at in np.unique(codes[codes >= 0]).tolist())
-        if len(classes) < 2:
-            raise InputError(
-                f"label column {self._columns.label!r} of the {table.what} "
-                f"{table.path} has labels of {classes or 'no class'}: label nodes of "
-                "two classes"
-            )
         rank = np.full(len(values) + 1, -1, np.int32)
         rank[[self.seen[value] for value in classes]] = np.arange(len(classes))
         roles = placed(self._roles, -1)

@@ -62,7 +62,9 @@ class NodeObserver:
 
     def facts(self) -> dict[str, Any]:
         """What was counted, as JSON values."""
-        classes = self._read.classes()
+        rows = len(self._read.ids)
+        labels = self._read.labels(np.arange(rows), rows)
+        classes = [*zip(labels.classes, *labels.counts(), strict=True)]
         comparable = 1 < len(classes) <= MAX_CLASSES
         comparable &= all(rows >= FEWEST for _, rows, *_ in classes)
         return {
@@ -91,21 +93,21 @@ class CopyFinder:
     def __init__(self) -> None:
         self._values: dict[int, Words] = {}
         """The words of each class."""
-        self._same: Bools | None = None
-        """Places at which each class has one value; None: not known."""
+        self._same: Bools = np.ones(1, np.bool_)
+        """Places at which each class has one value."""
 
     def add(self, values: pa.Array, codes: Ints32) -> None:
         """Look at the values of labelled nodes, whose classes are `codes`."""
-        if self._same is not None and not self._same.any():
+        if not self._same.any():
             return
         _, offsets, words = words_of(values)
-        width = offsets[1] if self._same is None else len(self._same)
+        if not self._values:
+            self._same = np.ones(offsets[1], np.bool_)
+            self._nested = pt.is_nested(values.type)
+        width = len(self._same)
         if (np.diff(offsets) != width).any():
             self._same = np.zeros(1, np.bool_)  # lists of several lengths
             return
-        if self._same is None:
-            self._same = np.ones(width, np.bool_)
-            self._nested = pt.is_nested(values.type)
         matrix = words.reshape(len(codes), width)
         for code in np.unique(codes).tolist():
             of_class = matrix[codes == code]
@@ -114,7 +116,7 @@ class CopyFinder:
 
     def places(self) -> list[str]:
         """At most five places within a list; empty text for a plain column."""
-        if self._same is None or not self._same.any():
+        if not self._same.any():
             return []
         ordered = np.sort(np.stack([*self._values.values()]), axis=0)
         found = self._same & (ordered[1:] != ordered[:-1]).all(axis=0)
