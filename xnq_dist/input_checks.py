@@ -44,11 +44,6 @@ def check_sources(sources: Sources, settings: Settings) -> None:
         CLUSTERS.module_of(kind).connection_to(settings.cluster)
     if record.queued:
         CLUSTERS.module_of(kind).check(settings.cluster)
-    source = choose_source(sources.memberships, settings)
-    if source.startswith("column:"):
-        column = settings.communities.removeprefix("column:")
-        nodes = sources.table("nodes", settings.input)
-        nodes.require([("communities", column)])
 
 
 @in_stage("graph")
@@ -102,16 +97,17 @@ def check_request(run: RunDirectory, request: Request) -> None:
     graph, labels = base.complete("graph"), base.complete("labels")
     source = choose_source(request.sources.memberships, settings)
     members = request.sources.memberships if source == "given" else None
-    found, classes = profile_again(
+    profile = profile_again(
         settings,
         run,
         (layout.load_ids(graph), graph.inputs["nodes"]),
         request.labels,
         members,
     )
-    check_findings(found)
-    if request.labels is None:
-        classes = labels.facts["classes"]
+    check_findings(profile.findings)
+    classes = labels.facts["classes"]
+    if request.labels is not None:
+        classes = [value for value, _ in profile.classes]
     _check_classes(settings, [str(value) for value in classes])
 
 

@@ -31,7 +31,10 @@ def check_headers(sources: Sources, settings: Settings) -> None:
     InputError
         With all missing columns, and the settings that name them.
     """
-    named = settings.columns
+    named, place = settings.columns, settings.communities.partition("column:")[2]
+    of_nodes = feature_columns(named)
+    if place:
+        of_nodes.append(("communities", place))
     given = choose_source(sources.memberships, settings) == "given"
     faults = []
     if named.features == []:
@@ -41,7 +44,7 @@ def check_headers(sources: Sources, settings: Settings) -> None:
     for what in ("nodes", "edges", *(["memberships"] if given else [])):
         try:
             table = sources.table(what, settings.input)
-            more = feature_columns(named) if what == "nodes" else []
+            more = of_nodes if what == "nodes" else []
             table.require([*columns_of(what, named), *more])
         except InputError as error:
             faults.append(str(error))

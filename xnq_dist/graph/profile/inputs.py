@@ -66,7 +66,8 @@ class InputProfile:
     @property
     def classes(self) -> list[tuple[Any, int]]:
         """Classes and their labelled nodes."""
-        return [(value, rows) for value, rows, *_ in self.tables["nodes"]["classes"]]
+        labels = self.tables.get("labels") or self.tables["nodes"]
+        return [(value, rows) for value, rows, *_ in labels["classes"]]
 
 
 def read_contents(folder: Folder, sources: Sources, settings: Settings) -> Digests:
@@ -121,15 +122,12 @@ def profile_inputs(
     InputError
         When a table cannot be read.
     """
-    # Imported late: a run in which nothing changed needs no compiled code.
-    from xnq_dist.graph.profile.findings import findings
-
     reader = TableReader(sources, settings, folder)
     reader.nodes()
     reader.match("edges")
     if choose_source(sources.memberships, settings) == "given":
         reader.match("memberships")
-    profile = InputProfile(reader.facts, findings(settings, reader.facts))
+    profile = reader.profile()
     if folder is not None:
         folder.create()
         folder.write_record(PROFILE, asdict(profile))
@@ -145,8 +143,8 @@ def profile_again(
     nodes: tuple[NodeIds, dict[str, Any]],
     labels: str | None,
     memberships: str | None,
-) -> tuple[tuple[Finding, ...], list[Any]]:
-    """Findings in new labels or memberships of an existing graph, and new classes.
+) -> InputProfile:
+    """Profile new labels or memberships of an existing graph.
 
     Parameters
     ----------
@@ -155,16 +153,12 @@ def profile_again(
     labels, memberships
         Locations of the tables; None: there is no new one.
     """
-    from xnq_dist.graph.profile.findings import findings
-
     reader = TableReader(Sources("", "", memberships), settings, folder, nodes)
-    classes = []
     if labels is not None:
         reader.labels(labels)
-        classes = [value for value, *_ in reader.facts["labels"]["classes"]]
     if memberships is not None:
         reader.match("memberships")
-    return findings(settings, reader.facts), classes
+    return reader.profile()
 
 
 def check_findings(found: tuple[Finding, ...]) -> None:
@@ -217,6 +211,13 @@ class TableReader:
         self.facts: dict[str, dict[str, Any]] = {}
         """What was counted in each table, with its path and rows."""
         self._ids, self._node_digest = nodes
+
+    def profile(self) -> InputProfile:
+        """The profile of the tables read so far."""
+        # Imported late: a run in which nothing changed needs no compiled code.
+        from xnq_dist.graph.profile.findings import findings
+
+        return InputProfile(self.facts, findings(self._settings, self.facts))
 
     def nodes(self) -> Digests:
         """Read the node table; return its digests."""
