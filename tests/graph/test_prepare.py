@@ -331,6 +331,10 @@ NODES = {
         "role column 'role' .* is list",
     ),
     "features of text": (node_table(4, features=[["a"]] * 4), "is list<.*string>"),
+    "features of structs": (
+        node_table(4, features=[{"a": 1.0}] * 4),
+        "'features' .* is struct<.*>, which cannot be used: leave it out of",
+    ),
     "empty features": (
         node_table(4, features=pa.array([[]] * 4, pa.list_(pa.float32()))),
         "holds 0 features in row 1",

@@ -86,7 +86,8 @@ class FeatureColumns:
         found = set()
         for file, there in self.table.schemas.items():
             kind = there[name]
-            value = kind.value_type if self.as_list and pt.is_nested(kind) else kind
+            # Structs and maps are nested and have no type of values.
+            value = getattr(kind, "value_type", kind) if self.as_list else kind
             known = kind_of(value) if self.as_list is pt.is_nested(kind) else None
             numeric = scores or self.as_list
             if known is None or (numeric and known != "number"):
