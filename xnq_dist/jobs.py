@@ -124,13 +124,13 @@ class Job(ExitStack):
         self._find_due()
         return made
 
-    def labels(self, progress: Progress) -> Manifest:
+    def labels(self, _progress: Progress) -> Manifest:
         """Take over the embeddings of a run, and read its new labels."""
         assert self.request is not None  # noqa: S101 - see `requantify`
         with deleting_damage(self.run):
             check_request(self.run, self.request)
             take_over(self.run, self.request)
-            made = relabel(self.run, self.request, progress)
+            made = relabel(self.run, self.request)
         later = following("readout")
         self.due = due_stages(self.run, self.sources, self.settings, later)
         if "embeddings" in self.due:

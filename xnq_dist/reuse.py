@@ -17,7 +17,6 @@ import pyarrow.fs as pafs
 from xnq_dist.core.config import recorded_settings
 from xnq_dist.core.differences import differences
 from xnq_dist.core.errors import RunDirectoryError, SettingsError
-from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.stages import STAGES, following
@@ -197,9 +196,7 @@ def _take_file(source: Folder, target: Folder, name: str) -> None:
     )
 
 
-def relabel(
-    run: RunDirectory, request: Request, progress: Progress = silent
-) -> Manifest:
+def relabel(run: RunDirectory, request: Request) -> Manifest:
     """Manifest of the stage ``labels``, which is made again for a new table of labels.
 
     Raises
@@ -224,7 +221,7 @@ def relabel(
         expected = fingerprint(made_from({"graph": graph}, contents, settings))
         if known.fingerprint != expected:
             require_embeddings(run)
-        known = label(run, graph, table, contents, settings, progress)
+        known = label(run, graph, table, contents, settings)
     weighted = settings.columns.label_weight is not None
     if weighted != bool(known.named("label-weights-")):
         raise SettingsError(

@@ -11,7 +11,6 @@ import logging
 
 import pyarrow as pa
 
-from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.stages import STAGES
 from xnq_dist.core.store import FileRecord, Manifest, RunDirectory, fingerprint
@@ -33,7 +32,6 @@ def label(
     table: Table,
     tables: Digests,
     settings: Settings,
-    progress: Progress = silent,
     known: Labels | None = None,
 ) -> Manifest:
     """Make the stage ``labels`` of an existing graph; keep it if nothing changed.
@@ -53,7 +51,7 @@ def label(
         log.info("stage %s: complete, nothing to do", STAGE)
         return current
     if known is None:
-        known = read_labels(table, settings, load_ids(graph), progress)
+        known = read_labels(table, settings, load_ids(graph))
     run.reuse(STAGE, inputs)
     attempt = stage.begin()
     files: list[FileRecord] = []

@@ -104,9 +104,7 @@ def read_nodes(
     return node_ids, index, _of_classes(labels, table, settings.columns.label)
 
 
-def read_labels(
-    table: Table, settings: Settings, nodes: NodeIds, progress: Progress = silent
-) -> Labels:
+def read_labels(table: Table, settings: Settings, nodes: NodeIds) -> Labels:
     """Labels and roles of the nodes of an existing graph.
 
     Nodes that are not in the table are unlabelled; rows of nodes that are not in the
@@ -117,7 +115,7 @@ def read_labels(
     InputError
         As `read_nodes`, and for a node that is not in the graph.
     """
-    rows = _read(table, settings, progress)
+    rows = _read(table, settings)
     ids = rows.ids
     index = nodes.index_of(ids)
     foreign = index < 0
@@ -146,7 +144,7 @@ def _of_classes(labels: Labels, table: Table, column: str) -> Labels:
     return labels
 
 
-def _read(table: Table, settings: Settings, progress: Progress) -> NodeRows:
+def _read(table: Table, settings: Settings, progress: Progress = silent) -> NodeRows:
     """Ids, labels and roles in the order of the table."""
     table.require(columns_of("nodes", settings.columns))
     rows = NodeRows(settings, table)

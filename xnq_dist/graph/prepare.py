@@ -122,8 +122,8 @@ def prepare(
             )
             files, facts = _write(attempt, rows, graph, features, tasks, progress)
             made = attempt.commit(files, inputs, facts)
-    label(run, made, nodes, contents, settings, progress, labels)
-    write_scores(run, made, nodes, contents, settings, progress, scores)
+    label(run, made, nodes, contents, settings, labels)
+    write_scores(run, made, nodes, contents, settings, scores)
     return made
 
 
@@ -148,7 +148,7 @@ def _read_rows(nodes: Table, settings: Settings, progress: Progress) -> _Rows:
     features = FeatureColumns(nodes, chosen, progress)
     ids, index, labels = read_nodes(nodes, settings, progress)
     features.learn(index, settings.features.scale)
-    scores = read_scores(nodes, settings, index, progress)
+    scores = read_scores(nodes, settings, index)
     return _Rows(ids, index, labels, features, scores)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 
 from xnq_dist.core.arrays import Floats32, Ints
-from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.stages import STAGES
 from xnq_dist.core.store import Manifest, RunDirectory
@@ -27,7 +26,6 @@ def read_scores(
     table: Table,
     settings: Settings,
     index: Ints,
-    progress: Progress = silent,
 ) -> Floats32 | None:
     """Read `columns.scores`, robustly scaled, in canonical order, shape (N, S).
 
@@ -41,7 +39,7 @@ def read_scores(
     names = settings.columns.scores
     if not names:
         return None
-    columns = FeatureColumns(table, names, progress, scores=True)
+    columns = FeatureColumns(table, names, scores=True)
     if (index < 0).any():
         raise columns.changed()
     columns.learn(index)
@@ -57,7 +55,6 @@ def write_scores(
     table: Table,
     tables: Digests,
     settings: Settings,
-    progress: Progress = silent,
     scores: Floats32 | None = None,
 ) -> None:
     """Make the stage of `columns.scores`; remove it without any.
@@ -78,7 +75,7 @@ def write_scores(
         ids, named = load_ids(graph), settings.columns.node_id
         rows = table.batches([named])
         index = np.concatenate([ids.find(batch, named, "drop") for batch in rows])
-        scores = read_scores(table, settings, index, progress)
+        scores = read_scores(table, settings, index)
     made = np.asarray(scores)
     files = [
         attempt.write_arrays(file_stem(STAGE, number), scores=made[owned])
