@@ -44,7 +44,7 @@ def find_clusters(csr: Csr, weights: Floats, limit: float) -> tuple[Ints32, Floa
 
 
 def contract(csr: Csr, label: Ints32, clusters: int, share: float) -> sp.csr_array:
-    """The graph between the clusters of `find_clusters`, from a share of the edges.
+    """The graph between clusters of nodes, or nodes, from a share of the edges.
 
     Each pair is stored in both directions, with the number of edges, of which `share`
     must leave less than 2^31. A share below 1 is drawn by a hash of the edges'
