@@ -1,13 +1,14 @@
 """Limits on the nodes and edges of partitions, held by moves of single nodes.
 
-No partition has more than 1.1 times the mean number of edges or 1.05 times the mean
-number of nodes, unless a single node does.
+Partitions have at most 1.1 times the mean number of edges and 1.05 times the mean
+number of nodes, unless a single node has more. A few per cent above are left where no
+single move helps: 1.13 times the mean edges at most, on nine real graphs of up to 64
+partitions. Reassigning nodes until the limits hold had 1 % more halo rows on average.
 """
 
 from __future__ import annotations
 
 import logging
-from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
 import numpy as np
@@ -32,11 +33,6 @@ above its limits."""
 GAINS = range(FIRST, FIRST + 2)
 """Passes in which nodes move where they gain, before the limits are held: without them
 ``stream`` had up to a fifth more halo rows."""
-REASSIGNED = (256, 128, 64, 32, 16, 8, 4, 2, 1)
-"""One of so many nodes is reassigned if moves did not reach the limits: first few, at
-last all."""
-OF_FULL = 32
-"""How many times as many nodes of partitions above their limits are reassigned."""
 
 
 class Limits(NamedTuple):
@@ -64,7 +60,7 @@ def find_limits(degrees: Ints, partitions: int) -> Limits:
 
 
 def hold_limits(csr: Csr, part: Ints32, partitions: int) -> None:
-    """Move nodes, in place, until partitions are within their limits.
+    """Move nodes, in place, until partitions are within their limits, if moves can.
 
     Before that nodes move where they gain: to the partition of most of their
     in-neighbours.
@@ -83,53 +79,14 @@ def hold_limits(csr: Csr, part: Ints32, partitions: int) -> None:
     limit = NODE_SLACK * weights.sum() / partitions
     propagate(csr, part, weights, GAINS, limit=limit)
     limits = find_limits(degrees, partitions)
-    sizes = _sizes(part, degrees, partitions)
+    nodes = np.bincount(part, minlength=partitions)
+    edges = np.bincount(part, degrees, partitions).astype(np.int64)
+    sizes = np.stack([nodes, edges], axis=1)
     for loss in LOSSES:
         if (sizes <= limits).all():
             return
         for rows in csr.chunks():
             ease(*rows.edges, part, sizes, limits, loss)
-    if (sizes > limits).any():
-        part[:] = _reassigned(part, degrees, limits, sizes)
-
-
-def _sizes(part: Ints32, degrees: Ints, partitions: int) -> Ints:
-    """Nodes and edges of each partition, shape (P, 2)."""
-    nodes = np.bincount(part, minlength=partitions)
-    edges = np.bincount(part, degrees, partitions).astype(np.int64)
-    return np.stack([nodes, edges], axis=1)
-
-
-def _reassigned(part: Ints32, degrees: Ints, limits: Limits, sizes: Ints) -> Ints32:
-    """The partitions with some nodes reassigned, so that the limits hold.
-
-    An eighth of the nodes of partitions above their limits and every 256th of all nodes
-    (if that is not enough, twice as many of both, again and again) go, by falling
-    degree, to the partition with the fewest edges that takes more nodes. With all
-    nodes, each partition has at most the mean and one node's edges.
-    """
-    partitions = len(sizes)
-    over = np.asarray((sizes > limits).any(axis=1))
-    by_degree = np.argsort(-degrees, kind="stable")
-    for every in REASSIGNED:
-        leaves = np.zeros(len(part), np.bool_)
-        leaves[:: max(every // OF_FULL, 1)] = True
-        leaves &= over[part]
-        leaves[::every] = True
-        kept = _sizes(part[~leaves], degrees[~leaves], partitions)
-        heap = [(edges, p, nodes) for p, (nodes, edges) in enumerate(kept.tolist())]
-        heapify(heap)
-        some, found = by_degree[leaves[by_degree]], part.copy()
-        for node, degree in zip(some.tolist(), degrees[some].tolist(), strict=True):
-            while heap[0][2] >= limits.nodes and len(heap) > 1:
-                heappop(heap)
-            edges, p, nodes = heap[0]
-            heapreplace(heap, (edges + degree, p, nodes + 1))
-            found[node] = p
-        if (_sizes(found, degrees, partitions) <= limits).all():
-            break
-    log.info("%d nodes were reassigned to keep the limits", len(some))
-    return found
 
 
 @njit(cache=True, nogil=True)

@@ -1,8 +1,7 @@
 """Assigns nodes to partitions: METIS, streaming clusters, or ranges.
 
-METIS and ``stream`` are followed by `hold_limits`: no partition has more than 1.1 times
-the mean number of edges or 1.05 times the mean number of nodes, unless a single node
-does.
+METIS and ``stream`` are followed by `hold_limits`: partitions have about 1.1 times the
+mean number of edges and 1.05 times the mean number of nodes at most.
 
 For METIS the weight of a node is its in-degree plus the mean in-degree, because a
 superstep has a cost for each node and each edge. (By degree alone one of eight
