@@ -29,7 +29,7 @@ import numpy as np
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.progress import silent
 from xnq_dist.core.tasks import in_process
-from xnq_dist.graph.csr import FileCsr
+from xnq_dist.graph.csr import FOLDER, Csr, csr_of, shared_csr
 from xnq_dist.graph.edge_tasks import read_edges
 from xnq_dist.graph.generate import Arguments, generate
 from xnq_dist.graph.labels import read_nodes
@@ -58,17 +58,16 @@ def write_graph(name: str, folder: Path) -> Path:
     nodes_table = open_table(sources.nodes, "node table")
     ids, _, _ = read_nodes(nodes_table, settings, silent)
     edges_table = open_table(sources.edges, "edge table")
-    csr, _ = read_edges(
+    read_edges(
         edges_table,
         ids,
         settings,
         in_process(folder, settings.input.memory_bytes),
     )
-    np.save(csr.folder / "indptr.npy", csr.indptr)
-    return csr.folder
+    return folder / FOLDER
 
 
-def halo_rows(csr: FileCsr, part: np.ndarray, partitions: int) -> int:
+def halo_rows(csr: Csr, part: np.ndarray, partitions: int) -> int:
     """Distinct sources outside, partition by partition."""
     total = 0
     degrees = np.diff(csr.indptr)
@@ -87,11 +86,12 @@ def halo_rows(csr: FileCsr, part: np.ndarray, partitions: int) -> int:
 
 def row_of(folder: Path, name: str, partitions: int) -> dict[str, object]:
     """One row, in this process."""
-    csr = FileCsr(np.load(folder / "indptr.npy"), folder, False)
-    n, edges = len(csr.indptr) - 1, int(csr.indptr[-1])
+    n = (folder / "indptr").stat().st_size // 8 - 1
+    csr = shared_csr(folder, n, False)
+    edges = int(csr.indptr[-1])
     memory = load_settings().input.memory_bytes
     # Compiled on a few nodes first: its seconds are not the partitioner's.
-    small = FileCsr(csr.indptr[:10] * 0, folder, False)
+    small = csr_of(csr.indptr[:10] * 0, np.empty(0, np.int32), np.empty(0))
     divide(small, 2, "stream")
     base = high_water()
     began, processor = time.perf_counter(), time.process_time()

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.store import RunDirectory
-from xnq_dist.graph import layout
-from xnq_dist.graph.csr import ArrayCsr
+from xnq_dist.graph import csr, layout
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
 
@@ -84,7 +83,7 @@ def csr_of(matrix, weighted=False):
     matrix = sp.csr_array(matrix)
     matrix.sort_indices()
     weights = matrix.data.astype(np.float32) if weighted else np.empty(0, np.float32)
-    return ArrayCsr(
+    return csr.csr_of(
         matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), weights
     )
 

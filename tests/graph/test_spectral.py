@@ -111,7 +111,7 @@ def test_weights_count_and_scale():
 def test_one_weight_that_differs_from_its_reverse_is_seen():
     csr = csr_of(path(9) + path(9).T, weighted=True)
     assert is_symmetric(csr)
-    csr.weights[4] = 2.0
+    csr.arrays()[1][4] = 2.0
     assert not is_symmetric(csr)
 
 

@@ -6,9 +6,9 @@ indices. Row pointers and one row must fit in memory; the edges need not.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,9 +22,9 @@ from xnq_dist.graph import scratch
 from xnq_dist.graph.sort import SparseRows
 
 __all__ = [
-    "ArrayCsr",
+    "FOLDER",
     "Csr",
-    "FileCsr",
+    "csr_of",
     "shared_csr",
     "write_csr",
     "write_rows",
@@ -33,6 +33,8 @@ __all__ = [
 
 CHUNK_EDGES = 1 << 20
 """Maximum number of edges of a chunk, unless a single row has more."""
+FOLDER = "csr"
+"""Folder of the adjacency that tasks read, in their own folder."""
 R = TypeVar("R")
 
 
@@ -48,13 +50,15 @@ def spans(indptr: Ints, edges: int) -> Iterator[tuple[int, int]]:
 
 
 @dataclass(frozen=True)
-class _ByRows(ABC):
+class Csr:
+    """An adjacency in memory (`csr_of`), or in files (`shared_csr`)."""
+
     indptr: Ints
     """Shape (N + 1,)."""
-
-    @abstractmethod
-    def arrays(self) -> tuple[Ints32, NDArray[Any]]:
-        """All column indices, and weights: empty without."""
+    weighted: bool
+    arrays: Callable[[], tuple[Ints32, NDArray[Any]]]
+    """All column indices, and weights: empty without. Files are mapped anew in each
+    call, so that what was read does not stay in memory."""
 
     def rows(self, first: int, last: int) -> SparseRows:
         """Rows first to last - 1."""
@@ -74,41 +78,17 @@ class _ByRows(ABC):
         return map_threads(lambda span: work(self.rows(*span)), passes)
 
 
-@dataclass(frozen=True)
-class ArrayCsr(_ByRows):
-    """An adjacency in memory."""
-
-    indices: Ints32
-    weights: NDArray[Any]
-
-    @property
-    def weighted(self) -> bool:
-        """Whether edges have weights."""
-        return len(self.weights) > 0
-
-    def arrays(self) -> tuple[Ints32, NDArray[Any]]:
-        """All column indices and weights."""
-        return self.indices, self.weights
+def csr_of(indptr: Ints, indices: Ints32, weights: NDArray[Any]) -> Csr:
+    """An adjacency in memory; `weights` are empty without."""
+    return Csr(indptr, len(weights) > 0, lambda: (indices, weights))
 
 
-@dataclass(frozen=True)
-class FileCsr(_ByRows):
-    """An adjacency whose edges are in two binary files."""
-
-    folder: Path
-    weighted: bool
-
-    def arrays(self) -> tuple[Ints32, NDArray[Any]]:
-        """All column indices and weights, mapped: read where they are used."""
-        indices = scratch.mapped(self.folder / "indices", np.int32)
-        return indices, scratch.mapped(self.folder / "weights", np.float32)
+def _mapped(folder: Path) -> tuple[Ints32, NDArray[Any]]:
+    indices = scratch.mapped(folder / "indices", np.int32)
+    return indices, scratch.mapped(folder / "weights", np.float32)
 
 
-Csr = ArrayCsr | FileCsr
-"""What partitioners and the spectral radius need of an adjacency."""
-
-
-def shared_csr(folder: Path, n: int, weighted: bool) -> FileCsr:
+def shared_csr(folder: Path, n: int, weighted: bool) -> Csr:
     """An adjacency of n rows that another process wrote, row pointers included.
 
     Raises
@@ -119,12 +99,12 @@ def shared_csr(folder: Path, n: int, weighted: bool) -> FileCsr:
     indptr = scratch.shared(folder / "indptr", np.int64, n + 1)
     for name in ("indices", "weights") if weighted else ("indices",):
         scratch.shared(folder / name, np.int32, int(indptr[-1]))
-    return FileCsr(indptr, folder, weighted)
+    return Csr(indptr, weighted, partial(_mapped, folder))
 
 
 def write_csr(
     chunks: Iterable[SparseRows], n: int, folder: Path, weighted: bool
-) -> FileCsr:
+) -> Csr:
     """Write sorted pairs (major = row, minor = column) to an existing empty folder."""
     for chunk in chunks:
         write_rows(chunk, folder, weighted)
@@ -145,7 +125,7 @@ def write_rows(chunk: SparseRows, folder: Path, weighted: bool) -> None:
         scratch.append(folder / "weights", chunk.weights.astype(np.float32))
 
 
-def written_csr(n: int, folder: Path, weighted: bool) -> FileCsr:
+def written_csr(n: int, folder: Path, weighted: bool) -> Csr:
     """The adjacency whose n rows are in a folder, where `shared_csr` then opens it.
 
     Raises

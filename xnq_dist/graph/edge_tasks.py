@@ -22,7 +22,7 @@ from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import ColumnSettings, InputSettings, Settings
 from xnq_dist.core.tasks import Shared, Tasks
 from xnq_dist.graph import scratch
-from xnq_dist.graph.csr import FileCsr, write_rows, written_csr
+from xnq_dist.graph.csr import FOLDER, Csr, write_rows, written_csr
 from xnq_dist.graph.edges import PairsOf, arrow_pairs
 from xnq_dist.graph.gpu_ingest import edge_pairs
 from xnq_dist.graph.ids import NodeIds
@@ -70,10 +70,10 @@ def read_edges(
     settings: Settings,
     tasks: Tasks,
     progress: Progress = silent,
-) -> tuple[FileCsr, Counter[str]]:
+) -> tuple[Csr, Counter[str]]:
     """The adjacency (rows: targets) in canonical order, and `COUNTS` of the table.
 
-    The adjacency is in the tasks' folder.
+    The adjacency is in the folder `csr.FOLDER` of the tasks' folder.
 
     In this process, on a cluster of GPUs, cuDF reads the table (`gpu_ingest`).
     `csr.shared_csr` opens the adjacency in tasks. With ``duplicates: sum``, an edge of
@@ -128,7 +128,7 @@ def read_edges(
     repeated = weighted and counts["duplicates_dropped"] > 0
     weighted = table.has(columns.weight) or repeated
     folders = [folder for folder, _ in merged]
-    csr = _joined(folders, len(ids), tasks.folder / "csr", weighted)
+    csr = _joined(folders, len(ids), tasks.folder / FOLDER, weighted)
     lost = counts["duplicates_dropped"] + counts["unknown_dropped"]
     due, edges = counts["edges_read"] - lost + counts["reversed_added"], csr.indptr[-1]
     if due != edges:
@@ -201,7 +201,7 @@ class EdgeSort:
         return PairSorter(self.nodes, self.nodes, memory, folder, self.weighted)
 
 
-def _joined(parts: Sequence[Path], n: int, folder: Path, weighted: bool) -> FileCsr:
+def _joined(parts: Sequence[Path], n: int, folder: Path, weighted: bool) -> Csr:
     """The adjacency in a new folder, from the rows of all ranges, which are removed."""
     folder.mkdir()
     for part in parts:

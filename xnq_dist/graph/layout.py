@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from xnq_dist.core.arrays import Ints
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.store import FileRecord, Manifest
-from xnq_dist.graph.csr import ArrayCsr
+from xnq_dist.graph.csr import Csr, csr_of
 from xnq_dist.graph.halo import Partition
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def load_labels(manifest: Manifest) -> Labels:
     return Labels(codes, roles, manifest.facts["classes"], weights=weights)
 
 
-def canonical_rows(manifest: Manifest) -> Iterator[tuple[Ints, ArrayCsr]]:
+def canonical_rows(manifest: Manifest) -> Iterator[tuple[Ints, Csr]]:
     """Yield the canonical index of each row of a partition, and the rows' edges.
 
     Neighbours are canonical indices too; weights are float32, 1 for a graph without
@@ -149,7 +149,7 @@ def canonical_rows(manifest: Manifest) -> Iterator[tuple[Ints, ArrayCsr]]:
         weights = partition.weights
         if weights is None:
             weights = np.ones(partition.n_edges, np.float32)
-        edges = ArrayCsr(partition.indptr, columns[partition.indices], weights)
+        edges = csr_of(partition.indptr, columns[partition.indices], weights)
         del partition  # its local neighbours take as much memory
         yield rows, edges
 
@@ -166,7 +166,8 @@ def read_adjacency(manifest: Manifest) -> csr_array[Any]:
     index, parts = [], []
     for rows, csr in canonical_rows(manifest):
         index.append(rows)
-        edges = csr.weights, csr.indices, csr.indptr
+        indices, weights = csr.arrays()
+        edges = weights, indices, csr.indptr
         parts.append(sparse.csr_array(edges, shape=(len(rows), n)))
     order = np.argsort(np.concatenate(index))
     whole: csr_array[Any] = sparse.vstack(parts, format="csr")[order]

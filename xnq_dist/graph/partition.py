@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from xnq_dist.core.arrays import Ints, Ints32
-from xnq_dist.core.errors import DoesNotFitError, SettingsError
+from xnq_dist.core.errors import SettingsError
 from xnq_dist.graph.balance import hold_limits
 from xnq_dist.graph.clustering import contract, find_clusters
 from xnq_dist.graph.csr import Csr
@@ -82,8 +82,6 @@ def divide(
     ------
     SettingsError
         When there are more partitions than nodes.
-    DoesNotFitError
-        When METIS is requested by name and the graph is beyond what it can number.
     """
     n = len(csr.indptr) - 1
     if partitions > n:
@@ -160,18 +158,9 @@ def metis(graph: csr_array, weights: Ints, partitions: int) -> Ints32:
     the nodes; each of the (at least two) partitions gets about the same sum. The sum of
     the cut edges is minimised: half as much time as for the number of halo rows itself,
     which is 3 % larger.
-
-    Raises
-    ------
-    DoesNotFitError
-        When the graph is beyond what METIS can number.
     """
     import pymetis
 
-    if int(weights.sum()) >= 2**62 or len(weights) >= 2**31:
-        raise DoesNotFitError(
-            "the graph is too large for METIS: set partitioner = stream"
-        )
     result = pymetis.part_graph(
         partitions,
         adjacency=pymetis.CSRAdjacency(

@@ -21,7 +21,7 @@ from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import Attempt, FileRecord
 from xnq_dist.core.tasks import Shared, Tasks
 from xnq_dist.graph import scratch
-from xnq_dist.graph.csr import FileCsr, shared_csr
+from xnq_dist.graph.csr import FOLDER, Csr, shared_csr
 from xnq_dist.graph.halo import Partition, PartitionBook
 from xnq_dist.graph.layout import file_stem
 
@@ -39,16 +39,17 @@ class WrittenPartition:
 
 
 def write_partitions(
-    csr: FileCsr,
+    csr: Csr,
     book: PartitionBook,
     tasks: Tasks,
     attempt: Attempt,
     progress: Progress = silent,
 ) -> list[WrittenPartition]:
-    """Write the files of all partitions; `csr` as `csr.shared_csr`."""
+    """Write the files of all partitions; `csr` from `edge_tasks.read_edges`."""
     folder = tasks.folder / "partitions"
     folder.mkdir()
-    job = PartitionTasks(csr.folder, folder, len(csr.indptr) - 1, csr.weighted, attempt)
+    nodes, adjacency = len(csr.indptr) - 1, tasks.folder / FOLDER
+    job = PartitionTasks(adjacency, folder, nodes, csr.weighted, attempt)
     numbers, done = range(book.partitions), partial(progress, "write partitions")
     with tasks.share(book, PartitionBook, *vars(book).values()) as shared:
         halos = tasks.map(partial(job.find, shared), numbers)
@@ -129,7 +130,7 @@ class PartitionTasks:
         sent = np.diff(partition.send_offsets)
         return WrittenPartition(record, counts(partition), sent)
 
-    def _csr(self) -> FileCsr:
+    def _csr(self) -> Csr:
         return shared_csr(self.csr, self.nodes, self.weighted)
 
 

@@ -22,7 +22,7 @@ from xnq_dist.core.store import Attempt, FileRecord, Manifest, RunDirectory, fin
 from xnq_dist.core.tasks import Tasks, in_process
 from xnq_dist.core.threads import map_threads
 from xnq_dist.graph.contents import Digests
-from xnq_dist.graph.csr import FileCsr
+from xnq_dist.graph.csr import Csr
 from xnq_dist.graph.distances import effective_diameter
 from xnq_dist.graph.edge_tasks import read_edges, visible
 from xnq_dist.graph.feature_types import chosen_columns
@@ -168,7 +168,7 @@ def _seeing(edges: Table, tasks: Tasks | None) -> Tasks | None:
 class _Graph:
     """The edges of the graph, and what is known of them."""
 
-    csr: FileCsr
+    csr: Csr
     book: PartitionBook
     facts: dict[str, Any]
     """Those of the stage that the edges, the settings and the partitioner give."""

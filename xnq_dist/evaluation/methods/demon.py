@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 from xnq_dist.core.arrays import Ints, Ints32
 from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.evaluation.methods.baselines import links
-from xnq_dist.graph.csr import ArrayCsr
+from xnq_dist.graph.csr import csr_of
 from xnq_dist.graph.moves import FIRST, propagate
 from xnq_dist.quantify import interface
 
@@ -100,7 +100,7 @@ def _ranked(adjacency: csr_array[Any], order: Ints) -> csr_array[Any]:
 def _propagated(network: csr_array[Any]) -> Ints32:
     """Labels of the nodes of an ego network, shape (m,)."""
     count = network.shape[0]
-    csr = ArrayCsr(
+    csr = csr_of(
         network.indptr.astype(np.int64),
         network.indices.astype(np.int32),
         np.empty(0, np.float32),
