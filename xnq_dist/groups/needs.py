@@ -5,11 +5,10 @@ from __future__ import annotations
 from xnq_dist.core.inputs import LEIDEN_EDGE, streams
 from xnq_dist.core.need import Need, RunSize
 from xnq_dist.core.settings import Settings
-from xnq_dist.core.sizes import human
 from xnq_dist.graph.needs import client_bytes
 from xnq_dist.groups.detection import groups_by_all_edges
 
-__all__ = ["detection", "needs"]
+__all__ = ["needs"]
 
 ROW = 12
 """Bytes per edge of one partition while its edges are packed."""
@@ -31,14 +30,3 @@ def needs(size: RunSize, settings: Settings) -> Need:
         both = size.weighted or settings.input.directed
         scratch = size.edges * (ANY if both else SYMMETRIC)
     return Need(client=client_bytes(size, held), scratch=scratch)
-
-
-def detection(size: RunSize, settings: Settings) -> str:
-    """How Leiden detects communities, and why; empty: it does not."""
-    if not size.detects:
-        return ""
-    needed = f"all edges take {human(LEIDEN_EDGE * size.edges)}"
-    if not streams(settings, size.edges):
-        return needed
-    memory = human(settings.input.memory_bytes)
-    return f"on a contracted graph ({needed}, input.memory is {memory})"

@@ -61,9 +61,7 @@ def add_up(
         halo_rows=graph.halo_rows(size),
         halo_is_bound=size.partition_counts is None,
         bytes_per_superstep=moved,
-        bytes_are_bound=size.partition_counts is None or partitions > workers.count,
         exchanged_bytes=steps.turns * (steps.length - 1) * moved,
-        block_memory=steps.moves.held * steps.units * steps.wire,
         turns=steps.turns,
         worker_memory=max(need.worker for need in needs.values()),
         worker_limit=workers.memory,
@@ -78,7 +76,6 @@ def add_up(
         device_limit=workers.device,
         memberships=size.memberships,
         detects=detects,
-        leiden=groups.detection(size, settings),
         needs={name: asdict(need) for name, need in needs.items()},
     )
 

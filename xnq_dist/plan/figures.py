@@ -31,14 +31,11 @@ class Plan:
     """Rows received by all partitions in a superstep; a bound until partitioned."""
     halo_is_bound: bool
     bytes_per_superstep: int
-    """Bytes exchanged between workers in one superstep."""
-    bytes_are_bound: bool
-    """Whether they are an upper bound instead of exact."""
+    """Bytes exchanged between workers in one superstep; a bound until partitioned, and
+    where a worker has several partitions."""
     exchanged_bytes: int
     """Bytes exchanged in all supersteps; the first one starts from zeros and exchanges
     nothing."""
-    block_memory: int
-    """Bytes of sent and received blocks that one worker holds at a time."""
     turns: int
     """Runs of reservoirs one after the other, because together they need more memory
     than there is; 1: all together."""
@@ -72,8 +69,6 @@ class Plan:
     """Rows of the memberships; None: assumed one per node."""
     detects: bool = False
     """Whether Leiden detects communities."""
-    leiden: str = ""
-    """How Leiden detects them, and why; empty: it does not."""
     needs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Bytes that each stage needs, with the fields of `core.need.Need`."""
 
@@ -88,7 +83,8 @@ class Plan:
     def lines(self) -> list[tuple[str, str]]:
         """Name and value of each figure that applies, as text."""
         bound = "at most " if self.halo_is_bound else ""
-        at_most = "at most " if self.bytes_are_bound else ""
+        several = self.partitions > self.workers
+        at_most = "at most " if several else bound
         alone = ", which is this process" if self.kind == "auto" else ""
         per_node = self.halo_rows / max(1, self.nodes)
         texts = {
@@ -101,7 +97,6 @@ class Plan:
                 f"{at_most}{human(self.bytes_per_superstep)}, in total "
                 f"{human(self.exchanged_bytes)}"
             ),
-            "exchanged rows held by a worker": at_most + human(self.block_memory),
             "reservoirs": self.turns > 1
             and f"{self.turns}, one after the other: together they do not fit",
             "memory of a worker": (
@@ -111,7 +106,6 @@ class Plan:
             and f"{human(self.device_memory)} of {human(self.device_limit)}",
             "memory of the main process": human(self.client_memory),
             "edges read by": self.ingest_workers and f"{self.ingest_workers} workers",
-            "Leiden": self.leiden,
             "disk, run directory": human(self.run_disk),
             "disk, temporary": bound + human(self.scratch_disk),
             "time": self._time(),
