@@ -155,16 +155,18 @@ class _Tables:
     classes: Sequence[str]
 
     def nodes(self) -> Iterator[pa.Table]:
-        for first, last in self._blocks():
+        total = self.network.arguments.nodes
+        for first in range(0, total, NODE_BLOCK):
+            last = min(first + NODE_BLOCK, total)
             features = column_of(draw_features(self.network, first, last))
             ids = self._ids(np.arange(first, last))
             labels = self._labels(first, last, ~self.network.labelled[first:last])
             yield pa.table({"node_id": ids, "features": features, "label": labels})
 
     def truth(self) -> Iterator[pa.Table]:
-        for first, last in self._blocks():
-            ids = self._ids(np.arange(first, last))
-            yield pa.table({"node_id": ids, "label": self._labels(first, last)})
+        total = self.network.arguments.nodes
+        ids = self._ids(np.arange(total))
+        yield pa.table({"node_id": ids, "label": self._labels(0, total)})
 
     def edges(self) -> Iterator[pa.Table]:
         for src, dst in draw_edges(self.network):
@@ -177,11 +179,6 @@ class _Tables:
             community = np.repeat(np.arange(len(names)), [len(m) for m in members])
             ids = self._ids(np.concatenate(members))
             yield pa.table({"community": names.take(community), "node_id": ids})
-
-    def _blocks(self) -> Iterator[tuple[int, int]]:
-        total = self.network.arguments.nodes
-        for first in range(0, total, NODE_BLOCK):
-            yield first, min(first + NODE_BLOCK, total)
 
     def _ids(self, nodes: NDArray[np.integer]) -> pa.Array:
         ids, arguments = pa.array(nodes.astype(np.int64)), self.network.arguments
