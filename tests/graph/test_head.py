@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InputError
-from xnq_dist.graph import head
-from xnq_dist.graph.head import count_rows, count_tables, reversed_share
+from xnq_dist.graph.head import count_rows, count_tables
 from xnq_dist.graph.tables import Sources, open_table
 
 
@@ -56,36 +54,3 @@ def test_weights_are_counted_as_they_occur(tmp_path):
     assert not weighted()
     assert weighted("input.duplicates=sum")
     assert weighted("columns.weight=dst")
-
-
-@pytest.mark.parametrize(
-    ("form", "text"), [("random", False), ("random", True), ("sorted", False)]
-)
-@pytest.mark.parametrize(
-    ("reversed_rows", "expected"), [(0, 0.0), (1500, 2 / 3), (3000, 1.0)]
-)
-def test_rows_say_whether_each_edge_is_there_twice(
-    tmp_path,
-    monkeypatch,
-    form,
-    text,
-    reversed_rows,
-    expected,
-):
-    rng = np.random.default_rng(4)
-    ends = np.unique(rng.integers(0, 400, (9000, 2)), axis=0)
-    ends = rng.permutation(ends[ends[:, 0] < ends[:, 1]])[:3000]
-    ends = np.concatenate([ends, ends[:reversed_rows, ::-1], [[7, 7]]])
-    ends = rng.permutation(ends) if form == "random" else np.unique(ends, axis=0)
-    if text:
-        ends = ends.astype(str)
-    path = tmp_path / "edges.parquet"
-    pq.write_table(pa.table({"src": ends[:, 0], "dst": ends[:, 1]}), path)
-    named = open_table(path, "edge table"), load_settings().columns, len(ends)
-    assert reversed_share(*named) == pytest.approx(expected, abs=0.01)
-    # From some of the rows.
-    monkeypatch.setattr(head, "SAMPLE", 1200)
-    found = reversed_share(*named)
-    if form == "random" or expected in (0, 1):
-        assert found == pytest.approx(expected, abs=0.2)
-    assert found < 1 or expected == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -68,7 +69,7 @@ def test_a_run_plans_once_and_records_it(tmp_path, small_graph, asked):
     assert run.read_bytes(PLAN) == before
 
 
-def test_every_stage_obeys_the_plan(tmp_path, small_graph, client, monkeypatch):
+def test_every_stage_obeys_the_plan(tmp_path, small_graph, client, monkeypatch, caplog):
     sources = small_graph.sources
     settings = small_settings("communities=column:label")
     with pipeline.open_run(str(tmp_path / "run"), sources) as run:
@@ -91,6 +92,10 @@ def test_every_stage_obeys_the_plan(tmp_path, small_graph, client, monkeypatch):
                 with pytest.raises(DoesNotFitError, match=needs):
                     stage()
             stage()
+        replace(Plan.read(run), worker_memory=2**20).write(run)
+        run.remove("embeddings")
+        pipeline.embed(run, settings, client)
+        assert "more than the planned 1.0 MiB" in caplog.text
 
 
 def test_numbers_of_a_plan_stand_where_settings_say_auto(small_graph, asked):

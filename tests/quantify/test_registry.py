@@ -60,7 +60,7 @@ def halfway(add):
 def test_a_new_module_is_known_to_settings_and_help(halfway):
     assert load_settings(overrides=["quantifier=halfway"]).quantifier == halfway
     text = " ".join(settings_help().split())
-    assert "sld_bcts, halfway" in text
+    assert "npacc, halfway" in text
     schema = Settings.model_json_schema()["properties"]["quantifier"]
     assert halfway in schema["enum"]
 

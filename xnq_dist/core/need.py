@@ -53,8 +53,6 @@ class GraphSize:
     """Whether edges have weights."""
     memberships: int | None = None
     """Rows of the memberships; None: assumed one per node."""
-    likely_edges: int | None = None
-    """Expected number of directed edges, for the time; None: `edges`."""
 
 
 @dataclass(frozen=True)

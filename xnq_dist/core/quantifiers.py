@@ -138,13 +138,5 @@ RECORDS = (
         neighbours=True,
         module="xnq_dist.quantify.classic.neighbour_counts",
     ),
-    Record(
-        name="sld_bcts",
-        text=(
-            "SLD after bias-corrected temperature scaling: posteriors are "
-            "recalibrated on the labelled nodes before expectation maximisation."
-        ),
-        module="xnq_dist.quantify.classic.sld_bcts",
-    ),
 )
 QUANTIFIERS = Registry("quantifier", RECORDS)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from xnq_dist.core import cluster
 from xnq_dist.core.settings import Settings
+from xnq_dist.core.sizes import human
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.plan.adding import add_up
 from xnq_dist.plan.checks import check_fits
@@ -17,6 +19,12 @@ if TYPE_CHECKING:
     from distributed import Client
 
 __all__ = ["settled"]
+
+log = logging.getLogger(__name__)
+
+ACCURACY = 1.05
+"""Memory of a worker over the planned that is worth a line: a small run's differs in
+the last digits."""
 
 
 def settled(
@@ -44,6 +52,12 @@ def settled(
     size = replace(size, memberships=plan.memberships if plan else None)
     detects = plan is not None and plan.detects
     met = add_up(size, settings, graph.facts["partitions"], workers, detects)
+    if plan and met.worker_memory > ACCURACY * plan.worker_memory:
+        log.warning(
+            "a worker needs %s, more than the planned %s",
+            human(met.worker_memory),
+            human(plan.worker_memory),
+        )
     if parts:
         check_fits(met.of(*parts))
     else:

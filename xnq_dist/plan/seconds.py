@@ -36,6 +36,9 @@ ACCESS = 64
 """Values of a neighbour's state that are added in the time of finding the first."""
 UPDATED = 10
 """Values that are added in the time of updating or receiving one value of a state."""
+UNDIRECTED = 0.7
+"""Directed edges over two for each row of an undirected table, which may list an edge
+once or in both directions: the middle, by ratio."""
 MEASURED_EDGES = 100_000_000
 """Directed edges of the largest graph that the costs were fitted to."""
 
@@ -50,7 +53,7 @@ def expected_seconds(size: RunSize, settings: Settings, run_disk: int) -> float:
     run_disk
         Bytes of the run directory.
     """
-    size = _likely(size)
+    size = _likely(size, settings.input.directed)
     busy = min(size.partitions, size.workers.count)
     threads = busy * size.workers.threads
     # Runs of Leiden: coarse groups, fine ones of small graphs, and communities.
@@ -66,9 +69,11 @@ def expected_seconds(size: RunSize, settings: Settings, run_disk: int) -> float:
     )
 
 
-def _likely(size: RunSize) -> RunSize:
+def _likely(size: RunSize, directed: bool) -> RunSize:
     """The counts with the edges and the diameter that are likely."""
-    edges, diameter = size.likely_edges or size.edges, size.diameter
+    edges, diameter = size.edges, size.diameter
+    if size.partition_counts is None and not directed:
+        edges = round(edges * UNDIRECTED)
     if diameter is None:
         diameter = expected_diameter(size.nodes, edges)
     return replace(size, edges=edges, diameter=diameter)

@@ -24,7 +24,7 @@ from xnq_dist.quantify.classic import histograms
 from xnq_dist.quantify.classic.members import usable_members
 from xnq_dist.quantify.registry import make_quantifier
 
-NEED_ROWS = ["sld_bcts", "hdy", "dys", "dmy", "kdey_ml"]
+NEED_ROWS = ["hdy", "dys", "dmy", "kdey_ml"]
 ADJUSTED = ["acc", "pacc", "nacc", "npacc"]
 PRIORS = {2: [0.6, 0.4], 3: [0.2, 0.5, 0.3]}
 CASES = [

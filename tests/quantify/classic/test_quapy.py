@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,7 +25,6 @@ THEIRS = {
     "acc": ("PACC", {}, 1e-3),
     "pacc": ("PACC", {}, 1e-3),
     "sld": ("EMQ", {}, 1e-9),
-    "sld_bcts": ("EMQ", {"calib": "bcts", "exact_train_prev": False}, 1e-3),
     "hdy": ("HDy", {}, 1e-9),
     "dys": ("DyS", {"n_bins": 8, "divergence": "topsoe"}, 1e-9),
     "dmy": ("DMy", {"nbins": 8, "divergence": "topsoe"}, 5e-3),
@@ -73,9 +71,6 @@ def test_estimates_are_those_of_quapy(name, prior, monkeypatch):
         )
     if name == "sld":
         theirs.train_prevalence = reference.prior
-    if name == "sld_bcts":
-        # The readout's prior, which calibrated posteriors no longer have, is not used.
-        reference = replace(reference, prior=np.arange(1, len(prior) + 1) / 10)
     rng = np.random.default_rng(0)
     sets = [rng.integers(600, 1600, n) for n in (4, 50, 300, 500)]
     nodes, batch = make_nodes(posteriors), make_communities(*sets)
