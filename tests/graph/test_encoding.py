@@ -101,17 +101,14 @@ def test_a_change_of_unit_of_a_column_with_gaps_keeps_the_bits(tmp_path):
             assert np.array_equal(other[name], column), name
 
 
-def test_levels_beyond_the_limit_are_hashed(tmp_path):
-    streets = [f"street {at % 21}" for at in range(N * 2)]
-    few = streets[:20] * 6
-    one_hot, *_ = read(tmp_path / "a", people(2 * N, town=pa.array(few)))
-    assert sum(name.startswith("town = ") for name in one_hot) == 20
-    hashed, _ = read(tmp_path / "b", people(2 * N, town=pa.array(streets)))
-    names = [f"town hashed [{at}]" for at in range(32)]
-    assert [name for name in hashed if "hashed" in name] == names
-    rows = np.stack([hashed[name] for name in names], 1)
-    assert len(np.unique(rows[:21], axis=0)) > 8
-    assert np.array_equal(rows[:21], rows[21:42])
+def test_the_most_frequent_levels_have_columns(tmp_path):
+    streets = [f"street {at % 33}" for at in range(N * 2)]
+    ranked = sorted({*streets}, key=lambda street: (-streets.count(street), street))
+    found, _ = read(tmp_path, people(2 * N, town=pa.array(streets)), UNSCALED)
+    named = {name: column for name, column in found.items() if "town" in name}
+    assert list(named) == [f"town = {street}" for street in ranked[:32]]
+    for street, column in zip(ranked, named.values(), strict=False):
+        assert np.array_equal(column, np.array(streets) == street)
 
 
 def test_text_with_a_value_for_each_node_is_left_out(tmp_path, caplog):

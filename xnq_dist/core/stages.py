@@ -57,7 +57,7 @@ class StageRecord:
 STAGES = {
     stage.name: stage
     for stage in (
-        StageRecord("graph", 5, graph_inputs, "graph"),
+        StageRecord("graph", 6, graph_inputs, "graph"),
         StageRecord("labels", 3, labels_inputs, "graph", ("graph",)),
         StageRecord("scores", 2, scores_inputs, "graph", ("graph",)),
         StageRecord(

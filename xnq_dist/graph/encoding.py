@@ -3,9 +3,9 @@
 - Numbers and booleans without a value are filled with the median of the values that are
   present; a column ``NAME is missing`` of 0 and 1 marks the filled rows.
 - Dates and timestamps become days since 1970-01-01.
-- Text becomes one column of 0 and 1 for each of its values (levels), and one for no
-  value. Text with more than `LEVELS` values is hashed into `HASHED` columns. Text
-  with a different value for almost every node has no column.
+- Text becomes one column of 0 and 1 for each of its values, or of the `LEVELS` most
+  frequent ones, and one for no value. Text with a different value for almost every node
+  has no column.
 
 All of it is learnt from a sample of nodes, chosen by a hash of the canonical index (of
 all nodes, if there are few). So it does not depend on the order of rows, on files or on
@@ -26,8 +26,7 @@ import pyarrow.types as pt
 
 from xnq_dist.core.arrays import Bools, Floats, Ints, Words
 from xnq_dist.core.random_bits import mix
-from xnq_dist.graph.feature_types import HASHED, LEVELS
-from xnq_dist.graph.ids import text_hashes, text_of
+from xnq_dist.graph.feature_types import LEVELS
 from xnq_dist.graph.values import divided
 
 __all__ = ["Source", "encoded", "learn_encoding", "numbers_of"]
@@ -64,34 +63,22 @@ class Source:
     without one of them)."""
     fills: Floats | None = None
     """Values for gaps in numbers, shape (F,); None: the source is text."""
-    levels: tuple[bytes, ...] | None = None
-    """Values of text with a column of their own; None: it is hashed into `HASHED`."""
+    levels: tuple[bytes, ...] = ()
+    """Values of text, each with a column of its own."""
 
     def matrix(self, values: Values) -> Floats:
         """The source's produced columns, without NaN."""
         width = len(self.names)
         if self.fills is None:
-            codes, signs = self._codes(values)
-            found = (codes[:, None] == np.arange(width)) * signs[:, None]
+            # Null has the column after those of the values; -1 is none.
+            known = pa.array([*self.levels, None], pa.binary())
+            codes = pc.index_in(values.cast(pa.binary()), known).fill_null(-1)
+            found = codes.to_numpy()[:, None] == np.arange(width)
         else:
             gaps = np.isnan(values)
             parts = np.where(gaps, self.fills, values), gaps.any(axis=1, keepdims=True)
             found = np.concatenate(parts, axis=1)[:, :width]
         return np.asarray(found, np.float64)
-
-    def _codes(self, text: pa.Array) -> tuple[Ints, Ints]:
-        """The column of each row's text, and the sign of its value there.
-
-        Null has the column after those of the values; -1 is none.
-        """
-        if self.levels is not None:
-            known = pa.array([*self.levels, None], pa.binary())
-            codes = pc.index_in(text.cast(pa.binary()), known).fill_null(-1).to_numpy()
-            return codes, np.ones_like(codes)
-        hashes = text_hashes(*text_of(text.fill_null("")))
-        empty = text.is_null().to_numpy(zero_copy_only=False)
-        codes = np.where(empty, HASHED, hashes.view(np.uint64) % np.uint64(HASHED))
-        return codes.astype(np.int64), np.where((hashes < 0) & ~empty, -1, 1)
 
 
 def encoded(sources: Sequence[Source], values: Sequence[Values]) -> Floats:
@@ -146,7 +133,7 @@ def learn_encoding(
 
 def _largest_hash(values: Sequence[Values], nodes: int) -> np.uint64:
     """The largest hash of a node in the sample; the node 0 has the smallest."""
-    widths = (HASHED if isinstance(v, pa.Array) else v.shape[1] for v in values)
+    widths = (LEVELS if isinstance(v, pa.Array) else v.shape[1] for v in values)
     width = sum(1 + each for each in widths)
     rows = int(np.clip(SAMPLE_BYTES // (8 * width), *SAMPLE_ROWS))
     return np.uint64(min(int(rows / nodes * 2**64), 2**64 - 1))
@@ -169,26 +156,24 @@ def _numbers(name: str, kind: str, sample: Floats) -> Source:
 
 
 def _text(name: str, sample: pa.Array, nodes: int) -> Source:
-    """A source of text: its levels, hashed, or left out if it has too many values."""
+    """A source of text: its levels, or left out if it has too many values."""
     present = sample.drop_null().cast(pa.binary())
-    mark = _mark(name, len(present) < len(sample))
     counted = present.value_counts().to_pylist()
-    if len(counted) <= LEVELS:
-        counts = {each["values"]: each["counts"] for each in counted}
-        levels = tuple(sorted(counts, key=lambda value: (-counts[value], value)))
-        names = [f"{name} = {each.decode(errors='replace')}" for each in levels]
-        return Source((*names, *mark), levels=levels)
     # The values that so many rows have if each value has two rows of the table: with
     # more it is a name or an id, not a category.
-    if len(counted) > len(present) * (1 - len(sample) / nodes / 2):
+    names = len(present) * (1 - len(sample) / nodes / 2)
+    if len(counted) > max(LEVELS, names):
         log.warning(
             "feature column %r has a different value for almost every node and is "
             "left out: leave it out of columns.features",
             name,
         )
         return Source(())
-    names = [f"{name} hashed [{at}]" for at in range(HASHED)]
-    return Source((*names, *mark))
+    counts = {each["values"]: each["counts"] for each in counted}
+    levels = sorted(counts, key=lambda value: (-counts[value], value))[:LEVELS]
+    columns = [f"{name} = {each.decode(errors='replace')}" for each in levels]
+    mark = _mark(name, len(present) < len(sample))
+    return Source((*columns, *mark), levels=tuple(levels))
 
 
 def _mark(name: str, missing: bool | np.bool_) -> list[str]:

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from xnq_dist.core.need import GraphSize
 from xnq_dist.core.settings import ColumnSettings, Settings
-from xnq_dist.graph.feature_types import HASHED, LEVELS, chosen_columns, kind_of
+from xnq_dist.graph.feature_types import LEVELS, chosen_columns, kind_of
 from xnq_dist.graph.profile.headers import check_headers
 from xnq_dist.graph.tables import Sources, Table
 from xnq_dist.graph.values import NULL_WORDS
@@ -74,7 +74,7 @@ def _produced(table: Table, column: str) -> int:
     """Maximum number of features that a named column becomes."""
     kinds = {kind_of(schema[column]) for schema in table.schemas.values()}
     if "text" in kinds:
-        return 1 + max(LEVELS, HASHED)
+        return 1 + LEVELS
     return 1 + bool(table.nulls(column))
 
 
