@@ -85,7 +85,7 @@ def test_a_new_cluster_kind_does_a_run(
         load_settings(overrides=["cluster.kind=threads"])
     threads = {"name": "threads", "text": "threads of this process"}
     add(CLUSTERS, ClusterKind(**threads, module=ADDED), THREADS)
-    assert "; threads: threads of this process" in settings_help()
+    assert "; threads: threads of this process" in " ".join(settings_help().split())
     settings = small_settings("cluster.kind=threads")
     run_all(small_graph.sources, str(tmp_path / "threads"), settings)
     assert published_values(tmp_path / "threads").equals(published_values(run.uri))
@@ -155,7 +155,7 @@ def test_a_new_method_does_a_run_and_is_evaluated(
         module=ADDED,
     )
     add(METHODS, several, SEVERAL)
-    assert "; several: Several reservoirs" in settings_help()
+    assert "; several: Several reservoirs" in " ".join(settings_help().split())
     settings = small_settings("method=several", "partitions=2")
     sources, out = small_graph.sources, tmp_path / "out"
     run = whole_line(out, sources, settings, thread_client)

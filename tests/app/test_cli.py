@@ -43,7 +43,7 @@ def test_run_help_has_the_common_settings_and_settings_lists_all(capsys):
     assert len(text.splitlines()) < 80
     assert len(COMMON) <= 20
     for name in COMMON:
-        assert f"    {name} = " in text
+        assert f"  {name} = " in text
     for panel in ("Tables", "Result", "Settings", "Other"):
         assert f"─ {panel} ─" in text
     assert text.strip().endswith("xnq-dist settings")

@@ -19,9 +19,10 @@ class WithSettings(TyperCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the command's options, then the common settings."""
         super().format_help(ctx, formatter)
-        from xnq_dist.app.settings_help import common_settings
+        from xnq_dist.app.settings_help import COMMON, settings_help
 
-        typer.echo(common_settings())
+        typer.echo(settings_help(COMMON, 1))
+        typer.echo("\nAll settings: xnq-dist settings")
 
 
 def settings_command(

@@ -15,7 +15,6 @@ from xnq_dist.core.settings import Settings
 __all__ = [
     "COMMON",
     "GROUPS",
-    "common_settings",
     "group_of",
     "settings_help",
     "settings_rows",
@@ -37,6 +36,7 @@ GROUPS = {
     ),
 }
 """What settings are about: names and sections; a name counts before its section."""
+INDENT = " " * 6
 COMMON = (
     *("columns.node_id", "columns.label", "columns.features"),
     *("input.directed", "input.unknown_nodes"),
@@ -73,37 +73,19 @@ def typed(value: Any) -> str:
     return text.removesuffix("...\n").strip()
 
 
-def settings_help(names: Collection[str] | None = None) -> str:
-    """Help text of these settings, two lines per setting; None: of all."""
-    lines = ["Settings (--set KEY=VALUE, or the same names in a YAML file):"]
+def settings_help(
+    names: Collection[str] | None = None, lines: int | None = None
+) -> str:
+    """Help text of these settings, with `lines` of their meaning; None: all."""
+    columns = shutil.get_terminal_size().columns - len(INDENT)
+    text = ["Settings (--set KEY=VALUE, or the same names in a YAML file):"]
     group = ""
     for name, values, default, meaning in settings_rows():
         if names is not None and name not in names:
             continue
         if group != (group := group_of(name)):
-            lines.append(f"\n{group}")
-        lines.append(f"  {name} = {default}  [{values}]")
-        lines.append(f"      {meaning}")
-    return "\n".join(lines)
-
-
-def common_settings() -> str:
-    """The settings that most users change, by what they are about."""
-    columns = shutil.get_terminal_size().columns
-    lines = ["Common settings (--set KEY=VALUE, or the same names in a YAML file):"]
-    rows, group = settings_rows(), ""
-    for name, _, default, meaning in rows:
-        if name not in COMMON:
-            continue
-        if group != (group := group_of(name)):
-            lines.append(f"\n  {group}")
-        lines += textwrap.wrap(
-            meaning,
-            columns,
-            initial_indent=f"    {name + ' = ' + default:<31} ",
-            subsequent_indent=" " * 36,
-            max_lines=2,
-            placeholder=" ...",
-        )
-    lines.append(f"\nAll {len(rows)} settings: xnq-dist settings")
-    return "\n".join(lines)
+            text.append(f"\n{group}")
+        text.append(f"  {name} = {default}  [{values}]")
+        shown = textwrap.fill(meaning, columns, max_lines=lines, placeholder=" ...")
+        text.append(textwrap.indent(shown, INDENT))
+    return "\n".join(text)
