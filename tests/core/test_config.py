@@ -67,6 +67,7 @@ from xnq_dist.selection.scored_rows import model_bytes
         ("quantifier=guess", "no quantifier 'guess': choose one of auto, cc"),
         ("seed=-1", "seed = -1"),
         ("partitions=0", "partitions = 0: must be greater than or equal to 1"),
+        ("reservoir=3", "reservoir is a section: name a setting in it (xnq-dist se"),
         ("reservoir", "is not of the form key=value"),
         ("reservoir.dim=[", "the value is not YAML"),
         ("reservoir.dim=" + "[" * 100_000, "the value is not YAML"),

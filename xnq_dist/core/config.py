@@ -198,7 +198,8 @@ def _fault(
     path: str, items: Sequence[ErrorDetails], settings: Mapping[str, FieldInfo]
 ) -> str:
     """What is wrong with a key, from pydantic's errors of all branches of its type."""
-    if items[0]["type"] == "extra_forbidden":
+    first = items[0]
+    if first["type"] == "extra_forbidden":
         became = [
             f"{name}: this setting is gone: {sentence}"
             for name, sentence in removed_settings().items()
@@ -206,21 +207,23 @@ def _fault(
         ]
         if became:
             return "; ".join(became)
-        value = items[0]["input"]
+        value = first["input"]
         while isinstance(value, dict) and value:  # a section: its first setting
             key, value = next(iter(value.items()))
             path = f"{path}.{key}"
         near = difflib.get_close_matches(path, settings, n=1)
         hint = f" (did you mean {near[0]}?)" if near else ""
         return f"{path}: unknown setting{hint}"
+    if first["type"] == "model_type":
+        return f"{path} is a section: name a setting in it (xnq-dist settings {path})"
     said = [item["msg"] for item in items if item["type"].startswith(SAID)]
     if not said and path in settings:
         allowed = values_of(settings[path].annotation)
         if allowed == "text":  # of a pattern, which the description explains
             allowed = meaning_of(settings[path])
         said = [f"allowed: {allowed}"]
-    text = ", or ".join(dict.fromkeys(said or [items[0]["msg"]]))
+    text = ", or ".join(dict.fromkeys(said or [first["msg"]]))
     text = text.replace("Value error, ", "").replace("Input should", "must")
-    if items[0]["type"] == "value_error":
+    if first["type"] == "value_error":
         return f"{path}: {text}" if path in settings else text
-    return f"{path} = {items[0]['input']!r}: {text}"
+    return f"{path} = {first['input']!r}: {text}"
