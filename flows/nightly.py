@@ -17,7 +17,8 @@ from xnq_dist.monitor.on_prefect import deployed_settings, stage, state_of
 
 __all__ = ["nightly"]
 
-# Each is a Prefect task, which does the stage of a `Job` of this name.
+# Each is a Prefect task, which does the stage of a `Job` of this name by a function of
+# `pipeline`.
 prepare = stage("graph")
 embed = stage("embed")
 fit_readout = stage("readout")
@@ -61,12 +62,13 @@ def nightly(
     def stages(job: Job) -> None:
         nonlocal overwrite
         overwrite = False  # the old stages are gone: another start resumes
-        prepare(job)  # read the tables, partition the graph, plan the halo exchange
-        embed(job)  # the reservoir's message passing, on the Dask workers
-        fit_readout(job)  # a calibrated classifier from the labelled nodes
-        posteriors(job)  # class probabilities of every node
-        quantify(job)  # shares and intervals, batches of communities in parallel
-        publish(job)  # tables and report page
+        # Below xnq_dist/:
+        prepare(job)  # tables, partitions, halo plan: graph/prepare.py
+        embed(job)  # message passing on the Dask workers: reservoir/superstep.py
+        fit_readout(job)  # a calibrated classifier of labelled nodes: readout/stage.py
+        posteriors(job)  # class probabilities of every node: readout/stage.py
+        quantify(job)  # intervals: quantify/default/auto.py; SLD: .../classic/sld.py
+        publish(job)  # tables and report page: steps/publish.py
 
     return state_of(
         lambda chosen: run_all(tables, out, chosen, overwrite, stages),

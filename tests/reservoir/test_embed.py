@@ -31,7 +31,7 @@ from xnq_dist.reservoir import exchange
 from xnq_dist.reservoir.checkpoint import Checkpoints, checkpoint_interval
 from xnq_dist.reservoir.embed import make_embeddings
 from xnq_dist.reservoir.mailbox import WorkersLost
-from xnq_dist.reservoir.supersteps import run_reservoir
+from xnq_dist.reservoir.message_passing import run_reservoir
 
 
 def embeddings(run: RunDirectory) -> np.ndarray:

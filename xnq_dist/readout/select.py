@@ -43,7 +43,7 @@ from xnq_dist.readout.work import to_fit
 from xnq_dist.reservoir.checkpoint import Checkpoints
 from xnq_dist.reservoir.context import join
 from xnq_dist.reservoir.embed import reservoir_spec
-from xnq_dist.reservoir.supersteps import run_reservoir
+from xnq_dist.reservoir.message_passing import run_reservoir
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -20,9 +20,9 @@ from xnq_dist.reservoir.context import ReservoirSpec
 from xnq_dist.reservoir.descriptors import describe_nodes
 from xnq_dist.reservoir.embedding_table import WriteEmbeddings
 from xnq_dist.reservoir.length import number_of_supersteps
+from xnq_dist.reservoir.message_passing import run_reservoir
 from xnq_dist.reservoir.needs import supersteps_of
 from xnq_dist.reservoir.sizes import size_on
-from xnq_dist.reservoir.supersteps import run_reservoir
 from xnq_dist.reservoir.weights import (
     Reservoir,
     block_seed,

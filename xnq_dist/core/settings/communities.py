@@ -64,7 +64,7 @@ class MembershipSettings(Section):
 
     drawn: Literal["unknown", "by_class"] = "unknown"
     """how communities were formed. by_class: membership depends on the class alone, so
-    quantifier=auto uses SLD; unknown: it uses the mean posterior"""
+    quantifier=auto uses SLD; unknown: it uses posteriors, as auto.pooled says"""
 
 
 class AutoSettings(Section):

@@ -1,4 +1,7 @@
-"""Supersteps of reservoirs on the workers, with checkpoints and recovery."""
+"""All supersteps of reservoirs on the workers, with checkpoints and recovery.
+
+A worker computes one with `states.Supersteps`, its arithmetic is in `superstep`.
+"""
 
 from __future__ import annotations
 
