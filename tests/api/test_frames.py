@@ -77,6 +77,8 @@ def test_a_named_pandas_index_is_a_column():
     assert made(nodes, EDGE_TABLE).nodes["node_id"].to_pylist() == IDS.to_pylist()
     by_range = pd.DataFrame({"label": LABELS}, pd.RangeIndex(4, name="node_id"))
     assert made(by_range, EDGE_TABLE).nodes["node_id"].to_pylist() == [0, 1, 2, 3]
+    both = nodes.reset_index().set_index("node_id", drop=False)
+    assert made(both, EDGE_TABLE).nodes["node_id"].to_pylist() == IDS.to_pylist()
 
 
 def test_paths_stay_paths(tmp_path):
@@ -133,6 +135,7 @@ def test_a_networkx_graph_has_its_attributes_as_columns():
         name = row.pop("node_id")
         graph.add_node(name, **{k: v for k, v in row.items() if v is not None}, odd=len)
     graph.add_weighted_edges_from(EDGES)
+    graph.nodes["a"]["node_id"] = "d"  # the graph's own ids are those of its edges
     tables = made(graph)
     assert rows(tables.nodes) == rows(NODES)
     assert rows(tables.edges) == rows(EDGE_TABLE)
@@ -212,6 +215,10 @@ def test_memberships_without_names_are_numbered(form):
         "community": [0, 0, 2, 2],
         "node_id": ["a", "b", "b", "d"],
     }
+
+
+def test_no_memberships_are_an_empty_table():
+    assert members_of({}, IDS, COLUMNS)[1].num_rows == 0
 
 
 def test_members_may_be_hashes_of_64_bits():

@@ -74,6 +74,7 @@ def test_differences_follow_from_the_covariance(made):
         assert 0 <= row["pvalue"] <= 1
     back = contrast(str(run.run.location), "1", "0").to_pylist()
     assert [row["difference"] for row in back] == [-row["difference"] for row in found]
+    assert contrast(str(run.run.location), 0, 1).to_pylist() == found
 
 
 def test_differences_hold_both_scenarios_where_labels_may_be_biased(made):

@@ -155,16 +155,16 @@ def members_of(
     # Of a mapping or of a pandas object, whose index has the names.
     known = hasattr(memberships, "keys")
     keys = [*memberships.keys()] if known else [*range(len(groups))]
+    names = []
     for key, group in zip(keys, groups, strict=True):
         if _is_value(group):
             raise InputError(
                 f"memberships has {group!r} for community {key!r}: give a list of node "
                 f"ids; a setting of this section is written memberships__{key}"
             )
-    rows = pa.array(np.repeat(range(len(keys)), list(map(len, groups))))
-    nodes = _array([*chain(*groups)], "memberships")
-    names = _array(keys, "memberships").take(rows)
-    return keys, pa.table({columns.community: names, columns.member: nodes})
+        names += [key] * len(group)
+    both = (_array(each, "memberships") for each in (names, [*chain(*groups)]))
+    return keys, pa.table([*both], [columns.community, columns.member])
 
 
 def is_matrix(value: Any) -> bool:
@@ -221,7 +221,7 @@ def _numbered(count: int, columns: ColumnSettings) -> pa.Table:
 
 def _of_networkx(graph: Any, columns: ColumnSettings) -> Graph:
     ids = _array(list(graph.nodes), "the nodes of the graph")
-    nodes, known = {columns.node_id: ids}, list(graph.nodes.values())
+    nodes, known = {}, list(graph.nodes.values())
     for key in dict.fromkeys(chain(*known)):
         try:
             nodes[str(key)] = _array([data.get(key) for data in known], str(key))
@@ -233,6 +233,7 @@ def _of_networkx(graph: Any, columns: ColumnSettings) -> Graph:
     weights = _array(weight, "the weights of the graph")
     if columns.weight and weights.null_count < len(weights):
         edges[columns.weight] = weights.fill_null(1)
+    nodes[columns.node_id] = ids  # not an attribute of this name
     return Graph(pa.table(nodes), pa.table(edges), graph.is_directed())
 
 
@@ -298,8 +299,9 @@ def _table(value: Any, what: str, forms: str) -> pa.Table | str:
             "call its collect() first" if hasattr(value, "collect") else f"give {forms}"
         )
         raise InputError(f"{what} is {_kind(value)}: {todo}")
-    if any(name is not None for name in getattr(value, "index", pa.schema([])).names):
-        value = value.reset_index()  # pandas leaves a range out of the stream
+    index = getattr(value, "index", pa.schema([])).names
+    if named := [name for name in index if name is not None and name not in value]:
+        value = value.reset_index(named)  # pandas leaves a range out of the stream
     try:
         table = pa.table(value)
         return table.cast(without_views(table.schema))

@@ -116,13 +116,13 @@ class PrevalenceResult:
             )
         return made.to_pandas()
 
-    def contrast(self, first: str, second: str) -> pa.Table:
+    def contrast(self, first: Any, second: Any) -> pa.Table:
         """Differences between two communities, one row per class.
 
         Parameters
         ----------
         first, second
-            Names of the communities, as text.
+            Names of the communities.
 
         Returns
         -------

@@ -329,7 +329,7 @@ def _set_up_logging() -> None:
     if CONSOLE in log.handlers:
         return
     log.addHandler(CONSOLE)
-    log.setLevel(os.environ.get("XNQ_LOG_LEVEL", "INFO").upper())
+    log.setLevel(logging.INFO)
     log.propagate = False
     if not os.environ.get("XNQ_DEBUG"):
         for name in ("distributed.client", "distributed.scheduler"):

@@ -9,6 +9,8 @@ scenarios, and the reported interval contains both.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 from scipy.special import erfc
@@ -23,7 +25,7 @@ from xnq_dist.steps.finished import Finished
 __all__ = ["contrast"]
 
 
-def contrast(location: str, first: str, second: str) -> pa.Table:
+def contrast(location: str, first: Any, second: Any) -> pa.Table:
     """Compare two communities of a finished run, class by class.
 
     Parameters
@@ -31,7 +33,7 @@ def contrast(location: str, first: str, second: str) -> pa.Table:
     location
         The run directory; its memberships table must be unchanged.
     first, second
-        Names of the communities, as text.
+        Names of the communities, as text or as in the tables.
 
     Returns
     -------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -69,20 +71,21 @@ class Finished:
         self.view = PrevalenceView(table, labelled=self.settings.labelled)
         """The table ``prevalence``, arranged by community and class."""
 
-    def place(self, name: str) -> int:
+    def place(self, name: Any) -> int:
         """Place in `view` of a community; a `SettingsError` if it has no estimate."""
-        place = int(pc.index(self.view.names.cast(pa.string()), name).as_py())
+        names = self.view.names.cast(pa.string())
+        place = int(pc.index(names, str(name)).as_py())
         if place < 0:
             raise SettingsError(
                 f"there is no community {name!r} in {self.directory.uri}: see the "
                 "column community of prevalence.parquet"
             )
         if np.isnan(self.view.prevalence[place, 0]):
-            least = self.settings.disclosure.min_size
             raise SettingsError(
                 f"community {name!r} of {self.directory.uri} has no estimate, or is "
-                f"suppressed (fewer than {least} members, disclosure.min_size): see "
-                "the column note of prevalence.parquet, or name another one"
+                f"suppressed (fewer than {self.settings.disclosure.min_size} members, "
+                "disclosure.min_size): see the column note of prevalence.parquet, or "
+                "name another one"
             )
         return place
 
