@@ -152,7 +152,7 @@ def profile(
     """Show what the tables hold, and what looks wrong in them; nothing is computed.
 
     Some 10 million rows take 10 seconds. The exit status is 2 if a run would be
-    refused.
+    refused for a finding.
     """
     from xnq_dist.core.config import load_settings
     from xnq_dist.graph.profile.headers import check_headers

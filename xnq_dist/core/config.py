@@ -29,7 +29,13 @@ __all__ = [
     "values_of",
 ]
 
-WORDS = {"str": "text", "bool": "true, false", "int": "integer", "float": "number"}
+WORDS = {
+    "str": "text",
+    "bool": "true, false",
+    "int": "integer",
+    "float": "number",
+    "NoneType": "null",
+}
 """Names of types."""
 
 SAID = ("value_error", "greater_than", "less_than")
@@ -115,13 +121,11 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise SettingsError(f"settings file {path} is not YAML: {error}") from error
-    if values is None:
-        return {}
-    if not isinstance(values, dict):
+    if not isinstance(values, dict | None):
         raise SettingsError(
             f"settings file {path} must hold keys and values, such as seed: 1"
         )
-    return values
+    return values or {}
 
 
 def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,7 +149,7 @@ def known_settings(
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             yield from known_settings(kind, f"{prefix}{name}.")
         else:
-            yield prefix + (field.alias or name), field
+            yield f"{prefix}{field.alias or name}", field
 
 
 def meaning_of(setting: FieldInfo) -> str:
@@ -160,8 +164,6 @@ def values_of(kind: Any) -> str:
         return ", ".join(map(str, arguments))
     if origin is typing.Annotated:
         return values_of(arguments[0])
-    if kind is type(None):
-        return "null"
     if origin is tuple and Ellipsis not in arguments:
         return f"[{', '.join(map(values_of, arguments))}]"
     if origin in (list, tuple):
@@ -209,7 +211,7 @@ def _fault(
             return "; ".join(became)
         value = first["input"]
         while isinstance(value, dict) and value:  # a section: its first setting
-            key, value = next(iter(value.items()))
+            (key, value), *_ = value.items()
             path = f"{path}.{key}"
         near = difflib.get_close_matches(path, settings, n=1)
         hint = f" (did you mean {near[0]}?)" if near else ""

@@ -177,6 +177,11 @@ def test_damage_in_a_workers_task_is_repaired_by_the_same_run(
     assert verify(out) == []
     again(graph, out, client)
     assert published_values(out).equals(expected)
+    table = out / "prevalence.parquet"
+    flip(table)
+    assert [found.path for found in verify(out)] == [str(table)]
+    again(graph, out, client)
+    assert verify(out) == []
 
 
 def test_stage_function_deletes_damage_for_the_next_run(tmp_path, graph, thread_client):

@@ -29,8 +29,8 @@ class IntervalSettings(Section):
     level: float = Field(0.95, gt=0, lt=1)
     """confidence level of the intervals"""
     resamples: Literal[0] | Annotated[int, Field(ge=20, le=100_000)] = 100
-    """bootstrap resamples of a community (quantifiers other than auto); fewer than 20
-    make intervals too narrow; 0: no intervals"""
+    """bootstrap resamples of a community (quantifiers other than auto), 20 or more; 0:
+    no intervals"""
 
 
 class QualitySettings(Section):

@@ -12,6 +12,7 @@ from xnq_dist.core.errors import DamagedError, InfrastructureError, RunDirectory
 from xnq_dist.core.redaction import within
 from xnq_dist.core.store.published import POINTER
 from xnq_dist.core.store.run_directory import RunDirectory
+from xnq_dist.core.store.stage_folder import Stage
 
 __all__ = [
     "PLAN",
@@ -52,8 +53,8 @@ def require_run(run: RunDirectory) -> None:
 def verify(location: str | Path) -> list[DamagedError]:
     """Find damage in a run directory; nothing is changed.
 
-    Stages, checkpoints, published versions, the pointer to the current one, the plan
-    and the record of the run are read completely.
+    Stages, checkpoints, published versions, the pointer to the current one, its files
+    at their usual paths, the plan and the record of the run are read completely.
 
     Raises
     ------
@@ -63,8 +64,9 @@ def verify(location: str | Path) -> list[DamagedError]:
     run = RunDirectory(location)
     require_run(run)
     faults = [fault for stage in run.stages() for fault in stage.damages()]
-    named = run.current_id()
-    if named and not run.current():
+    if current := run.current():
+        faults += Stage(run.location).damaged(current.manifest.files)
+    elif named := run.current_id():
         what = f"names {named}, which is not complete"
         faults.append(DamagedError(run.uri, POINTER, what))
     return [*faults, *_damaged_records(run)]
@@ -145,11 +147,7 @@ def repaired(work: Callable[[], T]) -> T:
             return work()
         except DamagedError as error:
             last = error
-            log.warning(
-                "%s %s: doing incomplete stages again",
-                error.path,
-                error.what,
-            )
+            log.warning("%s %s: doing incomplete stages again", error.path, error.what)
     raise InfrastructureError(
         f"{last.path} was damaged after {ROUNDS} attempts to make it: "
         "check the disk and the memory of this machine, and that all workers see the "
