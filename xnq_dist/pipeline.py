@@ -3,7 +3,7 @@
 The flows and the command line call these; so can your own code.
 
 >>> import xnq_dist  # doctest: +SKIP
->>> with xnq_dist.pipeline.open_run(out, sources) as run:  # doctest: +SKIP
+>>> with xnq_dist.open_run(out, sources) as run:  # doctest: +SKIP
 ...     xnq_dist.prepare(run, sources, settings)
 """
 
