@@ -82,3 +82,25 @@ def test_the_label_plan_is_a_table_with_headings(shown: SimpleNamespace) -> None
     now, planned, random, published = map(float, row.split()[-4:])
     assert planned < random <= now
     assert published > 0
+
+
+def test_the_labels_of_a_plan_narrow_the_widest_intervals(
+    shown: SimpleNamespace,
+) -> None:
+    """As the page on few labels has it: copied, and declared ``by_place``."""
+    inputs = shown.folder / "xnq-demo" / "input"
+    command(shown.folder, "label-plan", "xnq-demo/run", "--budget", "50")
+    plan = pq.read_table(shown.folder / "label_plan.parquet")["node_id"].to_pylist()
+    nodes = pq.read_table(inputs / "nodes.parquet").to_pandas().set_index("node_id")
+    truth = pq.read_table(inputs / "truth.parquet").to_pandas().set_index("node_id")
+    nodes.loc[plan, "label"] = truth.loc[plan, "label"]
+    nodes.to_parquet(inputs / "more.parquet")
+    tables = {"nodes": "more", "edges": "edges", "memberships": "memberships"}
+    words = [f"--{name}={inputs}/{file}.parquet" for name, file in tables.items()]
+    command(shown.folder, "run", *words, "--out=more", "--set=labels.drawn=by_place")
+    before, after = (
+        pq.read_table(shown.folder / run / "prevalence.parquet").to_pandas()
+        for run in ("xnq-demo/run", "more")
+    )
+    widest = [(table["upper"] - table["lower"]).max() for table in (before, after)]
+    assert widest[1] < 0.6 * widest[0]

@@ -34,9 +34,10 @@ def label_plan(
 ) -> None:
     """Choose the nodes to label next, so that the widest intervals shrink most.
 
-    The nodes are a probability sample of the unlabelled nodes. Copy their column
-    label_weight into the node table with their labels, give earlier labelled nodes
-    weight 1, and set columns.label_weight = label_weight and labels.drawn = weighted.
+    The nodes are a probability sample of the unlabelled nodes, by place and features.
+    Copy their labels into the node table, and set labels.drawn=by_place. If earlier
+    labels may have been chosen by class: also copy the column label_weight, with 1 for
+    earlier labels, and set columns.label_weight=label_weight, labels.drawn=weighted.
     """
     from xnq_dist.steps.label_plan import plan_labels, write_plan
 
