@@ -16,13 +16,14 @@ from typing import Any
 import numba
 import numpy as np
 from llvmlite import ir
-from numba import config, njit
+from numba import config
 from numba.core import cgutils
 from numba.core.codegen import get_host_cpu_features
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from xnq_dist.core.blocks import for_each_block
+from xnq_dist.core.kernel import kernel
 
 __all__ = [
     "FORM",
@@ -156,7 +157,7 @@ def _tile_code(
 _many, _single = _make_tile(TILE_ROWS), _make_tile(1)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def multiply(x: NDArray[Any], panels: NDArray[Any], out: NDArray[Any]) -> None:
     """``out = x @ matrix`` for a packed matrix.
 
@@ -198,7 +199,7 @@ def multiply(x: NDArray[Any], panels: NDArray[Any], out: NDArray[Any]) -> None:
                     _copy(edge, out, row, min(1, n - row), at)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _copy(edge: NDArray[Any], out: NDArray[Any], row: int, rows: int, at: int) -> None:
     """Copy to the columns of `out` from `at` on, by loops.
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from enum import IntEnum
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from xnq_dist.core.kernel import kernel
 
 __all__ = ["GAMMA", "Purpose", "mix", "mixed_bits", "stream", "stream_key"]
 
@@ -52,7 +53,7 @@ def stream(seed: int, purpose: int, *more: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(stream_key(seed, purpose, *more)))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def mix(x: np.uint64) -> np.uint64:
     """Mix the bits of a key (the splitmix64 finaliser).
 

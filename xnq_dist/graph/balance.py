@@ -12,9 +12,9 @@ import logging
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from xnq_dist.core.arrays import Ints, Ints32
+from xnq_dist.core.kernel import kernel
 from xnq_dist.graph.csr import Csr
 from xnq_dist.graph.moves import FIRST, propagate
 
@@ -89,7 +89,7 @@ def hold_limits(csr: Csr, part: Ints32, partitions: int) -> None:
             ease(*rows.edges, part, sizes, limits, loss)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def excess(size: Ints, nodes: int, edges: int, limits: Limits) -> int:
     """By how much a partition with more nodes and edges exceeds its limits, in edges.
 
@@ -100,7 +100,7 @@ def excess(size: Ints, nodes: int, edges: int, limits: Limits) -> int:
     return int(by_nodes * (limits.edges // limits.nodes + 1) + by_edges)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def ease(
     first: int,
     indptr: Ints,

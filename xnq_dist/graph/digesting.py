@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
-from numba import njit
 
 from xnq_dist.core.arrays import Ints, Words, offsets_of
+from xnq_dist.core.kernel import kernel
 from xnq_dist.core.random_bits import GAMMA, mix
 from xnq_dist.core.settings import Missing
 from xnq_dist.graph.ids import text_hashes, text_of
@@ -89,7 +89,7 @@ def words_of(values: pa.Array) -> tuple[int, Ints, Words]:
     return tag, np.arange(len(words) + 1), words
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def fold(hashes: Words, tag: int, offsets: Ints, words: Words) -> None:
     """Fold a column into the hash of each row: its words between two offsets."""
     for i in range(hashes.shape[0]):

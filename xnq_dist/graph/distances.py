@@ -14,9 +14,9 @@ shrinking diameters and possible explanations", KDD 2005 (the effective diameter
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from xnq_dist.core.arrays import Ints, Ints32, Words
+from xnq_dist.core.kernel import kernel
 from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.graph.csr import Csr
 
@@ -58,7 +58,7 @@ def effective_diameter(csr: Csr, max_steps: int = MAX_STEPS) -> int:
     return max(1, int(np.searchsorted(pairs, SHARE * pairs[-1])))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def spread_kernel(
     first: int, indptr: Ints, indices: Ints32, before: Words, after: Words
 ) -> None:

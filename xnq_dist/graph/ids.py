@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
-from numba import njit
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Bytes, Ints, Ints32
 from xnq_dist.core.errors import DoesNotFitError, InputError
+from xnq_dist.core.kernel import kernel
 from xnq_dist.core.random_bits import mix
 from xnq_dist.graph.keys import ids_of
 from xnq_dist.graph.tables import Batch
@@ -179,7 +179,7 @@ def text_of(values: pa.Array) -> tuple[Ints, Bytes]:
     return bounds - bounds[0], text[bounds[0] :]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def slot_of(key: int, numbers: Ints, slots: Ints32) -> np.uint64:
     """The slot of an integer in a hash table, or the empty one where it belongs.
 
@@ -195,7 +195,7 @@ def slot_of(key: int, numbers: Ints, slots: Ints32) -> np.uint64:
     return at
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def fill_integers(numbers: Ints, slots: Ints32) -> bool:
     """Insert integers into an empty hash table; return whether they are distinct."""
     for i in range(numbers.shape[0]):
@@ -206,7 +206,7 @@ def fill_integers(numbers: Ints, slots: Ints32) -> bool:
     return True
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def find_integers(keys: Ints, numbers: Ints, slots: Ints32) -> Ints:
     """Index of each key among `numbers`, -1 when absent."""
     found = np.empty(keys.shape[0], np.int64)
@@ -215,7 +215,7 @@ def find_integers(keys: Ints, numbers: Ints, slots: Ints32) -> Ints:
     return found
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def text_hashes(offsets: Ints, data: Bytes) -> Ints:
     """The hash of each string: FNV-1a of its bytes, mixed."""
     hashes = np.empty(offsets.shape[0] - 1, np.int64)

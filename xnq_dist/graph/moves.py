@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Bytes, Floats, Floats32, Ints, Ints32
+from xnq_dist.core.kernel import kernel
 from xnq_dist.core.simd import prefetch
 from xnq_dist.graph.csr import Csr
 
@@ -85,7 +85,7 @@ def numbered(label: Ints32) -> tuple[Ints32, int]:
     return number[label], clusters
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def move_rows(
     edges: Edges, votes: Floats32, state: State, rules: tuple[float, float, int]
 ) -> int:

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Ints, Ints32, offsets_of
+from xnq_dist.core.kernel import kernel
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import Attempt, FileRecord
 from xnq_dist.core.tasks import Shared, Tasks
@@ -144,7 +144,7 @@ def counts(partition: Partition) -> dict[str, int]:
     }
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def values_of(indptr: Ints, values: NDArray[Any], rows: Ints32) -> NDArray[Any]:
     """The values of the edges of some rows, one row after the other."""
     size = 0

@@ -14,12 +14,12 @@ import logging
 from collections.abc import Callable
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
 from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.core.errors import InputError
+from xnq_dist.core.kernel import kernel
 from xnq_dist.core.random_bits import mix
 from xnq_dist.core.simd import prefetch
 from xnq_dist.graph.csr import Csr
@@ -215,7 +215,7 @@ def is_symmetric(csr: Csr) -> bool:
     return bool(total == 0)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def symmetry_sum(
     first: int,
     indptr: Ints,
@@ -239,7 +239,7 @@ def symmetry_sum(
     return total
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def multiply(
     first: int,
     indptr: Ints,
@@ -267,7 +267,7 @@ def multiply(
         y[v] = total
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def strong_components(indptr: Ints, indices: Ints32, weights: Floats32) -> Ints32:
     """Strongly connected component of each node (Tarjan 1972, without recursion).
 

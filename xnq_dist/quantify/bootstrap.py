@@ -25,9 +25,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numba import njit
 
 from xnq_dist.core.arrays import Floats, Ints, offsets_of
+from xnq_dist.core.kernel import kernel
 from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.checks.share_ends import MIN_VARIANCE, beta_ends
 from xnq_dist.quantify.classic.members import usable_members
@@ -196,7 +196,7 @@ class Bootstrap:
         return np.maximum(spread, 0.0)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def draw_members(
     offsets: Ints, seed: int, first: int, resample: int, drawn: Ints
 ) -> None:
@@ -210,7 +210,7 @@ def draw_members(
         drawn[begin:end] = begin + rows
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _means(rows: Floats, offsets: Ints, places: Ints) -> Floats:
     """Means of the rows at some places by community, (S, C); 0 without a place."""
     means = np.zeros((len(offsets) - 1, rows.shape[1]))

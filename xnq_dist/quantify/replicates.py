@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numba import njit
 
 from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
+from xnq_dist.core.kernel import kernel
 from xnq_dist.core.random_bits import GAMMA, Purpose, mix, stream
 from xnq_dist.quantify.interface import Reference
 from xnq_dist.readout.calibration import fit_calibration
@@ -140,7 +140,7 @@ def resample_labels(labels: Ints32, replicate: int, seed: int) -> tuple[Ints, In
     return np.concatenate(chosen), codes.astype(np.int32)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def draw_rows(seed: int, group: int, resample: int, size: int, count: int) -> Ints:
     """Draw `count` row numbers below `size` with replacement, shape (count,).
 

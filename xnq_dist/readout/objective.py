@@ -18,11 +18,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Bools, Floats, Ints32, slices
 from xnq_dist.core.blocks import one_blas_thread
+from xnq_dist.core.kernel import kernel
 from xnq_dist.core.products import multiply, pack
 from xnq_dist.readout.lbfgs import TOLERANCE
 
@@ -196,7 +196,7 @@ def _curvature(logits: Floats) -> Floats:
     return np.asarray((shares * (1.0 - shares)).mean(axis=1))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _add_losses(
     logits: Floats,
     shifts: Floats,

@@ -11,11 +11,11 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.blocks import for_each_block, one_blas_thread
+from xnq_dist.core.kernel import kernel
 
 __all__ = ["column_peaks", "integer_products", "restored"]
 
@@ -91,7 +91,7 @@ def _steps(peaks: Floats) -> Floats:
     return np.divide(STEPS, peaks, out=np.zeros_like(peaks), where=peaks > 0)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _raise_peaks(values: NDArray[Any], factors: Floats, peaks: Floats) -> None:
     """Raise `peaks`, shape (w,), to the largest absolute values of the scaled rows."""
     for row in range(len(values)):
@@ -101,7 +101,7 @@ def _raise_peaks(values: NDArray[Any], factors: Floats, peaks: Floats) -> None:
                 peaks[column] = size
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _rounded(values: NDArray[Any], factors: Floats, steps: Floats) -> Floats:
     """Rows times their factors and columns times their steps, rounded."""
     out = np.empty(values.shape)

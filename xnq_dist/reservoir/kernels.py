@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import overload
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats32, Ints, Ints32
+from xnq_dist.core.kernel import inlined, kernel
 from xnq_dist.core.simd import (
     LANES,
     WIDTH,
@@ -74,7 +75,7 @@ LINES = 4
 
 # Division must not check for zero (error_model) and min and max must not check for NaN:
 # the calling loops would not vectorise (four times slower).
-@njit(cache=True, nogil=True, inline="always", error_model="numpy")
+@inlined
 def _tanh(x: np.float32) -> np.float32:
     x = _HIGH if x > _HIGH else x
     x = _LOW if x < _LOW else x
@@ -88,7 +89,7 @@ def _tanh(x: np.float32) -> np.float32:
 
 # Numba does not support float16 on the CPU: its bits are passed as uint16. Conversions
 # agree with NumPy's for all values of tanh, and NaN stays NaN.
-@njit(cache=True, nogil=True)
+@kernel
 def _widen(half: np.uint16) -> np.float32:
     bits = np.uint32(half)
     sign = np.uint32((bits & np.uint32(0x8000)) << np.uint32(16))
@@ -111,7 +112,7 @@ def _value_of_type(x: types.Type) -> Callable[..., np.float32]:
     return lambda x: x
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def narrow(values: Floats32, out: NDArray[np.uint16]) -> None:
     """Write the bits of values in -1..1 rounded to float16, ties to even, to `out`."""
     for row in range(values.shape[0]):
@@ -132,12 +133,12 @@ def narrow(values: Floats32, out: NDArray[np.uint16]) -> None:
             out[row, j] = np.uint16(sign | half)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@inlined
 def _state(owned: Floats32, halo: Floats32, n_owned: int, row: int) -> Floats32:
     return owned[row] if row < n_owned else halo[row - n_owned]  # type: ignore[no-any-return]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def gather_add(
     indptr: Ints,
     indices: Ints32,
@@ -206,7 +207,7 @@ def gather_add(
                 target[j] += w0 * _value(s0[j])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def tanh_add(product: Floats32, drive: Floats32) -> None:
     """``product = tanh(product + drive)`` in place; shapes (rows, d')."""
     for row in range(product.shape[0]):
@@ -214,7 +215,7 @@ def tanh_add(product: Floats32, drive: Floats32) -> None:
             product[row, j] = _tanh(product[row, j] + drive[row, j])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def sparse_update(
     gathered: Floats32,
     columns: Ints32,
@@ -246,7 +247,7 @@ def sparse_update(
                 gathered[row, j] = _tanh(gathered[row, j] + drive[row, j])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def sparse_superstep(
     indptr: Ints,
     indices: Ints32,
@@ -276,7 +277,7 @@ def sparse_superstep(
         sparse_update(rows, columns, values, drive[start:end], tile, sums)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@inlined
 def _to_tile(
     gathered: Floats32, start: int, lanes: int, tile: Floats32, block: int
 ) -> None:
@@ -290,7 +291,7 @@ def _to_tile(
             tile[j, lane] = gathered[start + lane, j]
 
 
-@njit(cache=True, nogil=True, inline="always")
+@inlined
 def _from_sums(
     sums: Floats32, lanes: int, gathered: Floats32, start: int, block: int
 ) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from xnq_dist.core.arrays import Bools, Floats
+from xnq_dist.core.kernel import kernel
 
 __all__ = ["mixture_kernel", "project", "quadratic"]
 
@@ -17,7 +17,7 @@ RIDGE = 1e-10
 one nearest to uniform is chosen."""
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _solve(system: Floats) -> Floats:
     """Gaussian elimination with partial pivoting, in place, of (n, n + 1): A and b.
 
@@ -42,7 +42,7 @@ def _solve(system: Floats) -> Floats:
     return solution
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def quadratic(gram: Floats, linear: Floats, p: Floats) -> bool:
     """Minimise ``p' gram p / 2 - linear' p`` over the simplex, starting from p.
 
@@ -83,14 +83,14 @@ def quadratic(gram: Floats, linear: Floats, p: Floats) -> bool:
     return False
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def project(p: Floats) -> None:
     """Project p onto the simplex, in place, to remove rounding errors."""
     inside = np.maximum(p, 0.0)
     p[:] = inside / inside.sum()
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def mixture_kernel(
     matrix: Floats, counts: Floats, prevalence: Floats, converged: Bools
 ) -> None:

@@ -15,9 +15,9 @@ M. Jaggi, "Revisiting Frank-Wolfe", ICML 2013 (the certificate).
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from xnq_dist.core.arrays import Bools, Floats, Ints
+from xnq_dist.core.kernel import kernel
 from xnq_dist.quantify.classic.least_squares import project, quadratic
 
 __all__ = ["likelihood_kernel", "topsoe_kernel"]
@@ -46,7 +46,7 @@ NOISE = 1e-14
 LOG_2 = float(np.log(2.0))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _derivatives(seen: float, mixture: float, topsoe: bool) -> tuple[float, float]:
     """First and second derivative of one term of the objective by the mixture."""
     if not topsoe:
@@ -57,7 +57,7 @@ def _derivatives(seen: float, mixture: float, topsoe: bool) -> tuple[float, floa
     return LOG_2, 0.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _mixed(columns: Floats, weights: Floats, k: int) -> float:
     """Entry k of the weighted sum of columns (C, n)."""
     total = 0.0
@@ -66,7 +66,7 @@ def _mixed(columns: Floats, weights: Floats, k: int) -> float:
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _slope(
     columns: Floats, seen: Floats, topsoe: bool, mixture: Floats, step: Floats
 ) -> float:
@@ -81,7 +81,7 @@ def _slope(
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _minimise(columns: Floats, seen: Floats, topsoe: bool, p: Floats) -> bool:
     """Minimise over p the distance of what is `seen` (n,) from m = p' columns.
 
@@ -127,7 +127,7 @@ def _minimise(columns: Floats, seen: Floats, topsoe: bool, p: Floats) -> bool:
     return bool(gap <= GAP)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def likelihood_kernel(
     offsets: Ints,
     members: Ints,
@@ -149,7 +149,7 @@ def likelihood_kernel(
             converged[s] = _minimise(columns, seen, False, prevalence[s])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def topsoe_kernel(
     samples: Floats,
     shares: Floats,

@@ -15,9 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints
+from xnq_dist.core.kernel import kernel
 from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.interface import (
     Communities,
@@ -105,7 +105,7 @@ def guarded_prior(prior: Floats) -> Floats:
     return np.asarray(prior / prior.sum())
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def sld_kernel(
     offsets: Ints,
     members: Ints,
@@ -171,7 +171,7 @@ def sld_kernel(
         converged[s] = done
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _gather(members: Ints, posteriors: Floats32, tile: Floats) -> int:
     """Fill a tile with members' posteriors; return the number of rows.
 
@@ -195,7 +195,7 @@ def _gather(members: Ints, posteriors: Floats32, tile: Floats) -> int:
     return filled
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _add_expected(
     tile: Floats, filled: int, weights: Floats, inverse: Floats, total: Floats
 ) -> None:
@@ -224,7 +224,7 @@ def _add_expected(
         total[y] += weights[y] * _inner(tile[y], inverse, filled)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _inner(x: Floats, y: Floats, size: int) -> float:
     """Inner product in eight running sums, which vectorise without reordering."""
     unrolled = size - size % 8

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
 from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
+from xnq_dist.core.kernel import kernel
 from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.default.scenarios import Tilt
 from xnq_dist.quantify.interface import Communities, NodeTable
@@ -67,7 +67,7 @@ def node_sums(
     return NodeSums(mean, weight, weight + shifts)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _add_members(
     offsets: Ints,
     members: Ints,

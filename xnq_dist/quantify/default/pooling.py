@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
+from xnq_dist.core.kernel import kernel
 from xnq_dist.quantify.default.drawn import class_shifts
 from xnq_dist.quantify.interface import Communities, NodeTable, Reference
 from xnq_dist.selection.scored_rows import normalised
@@ -194,7 +194,7 @@ def pooled_members(
     return Pooled(mean, variance, np.diff(offsets))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _em(likelihood: Floats, added: Floats, weights: Floats) -> None:
     """EM for both rows of weights of a mixture, in place.
 
@@ -221,7 +221,7 @@ def _em(likelihood: Floats, added: Floats, weights: Floats) -> None:
             return
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _shift(row: Floats, factors: Floats, p: Floats) -> float:
     """Posteriors times factors, normalised into `p`; return their sum before."""
     total = 0.0
@@ -233,7 +233,7 @@ def _shift(row: Floats, factors: Floats, p: Floats) -> float:
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _solve(factor: Floats, x: Floats) -> None:
     """Solve ``L L' x = x`` in place, L the lower triangle."""
     n = len(x)
@@ -247,7 +247,7 @@ def _solve(factor: Floats, x: Floats) -> None:
         x[i] /= factor[i, i]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _factorise(curvature: Floats) -> None:
     """Cholesky factor of a symmetric matrix, into its lower triangle."""
     n = len(curvature)
@@ -262,7 +262,7 @@ def _factorise(curvature: Floats) -> None:
                 curvature[i, j] = value / curvature[j, j]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _newton(
     known: _Known,
     ridge: float,
@@ -300,7 +300,7 @@ def _newton(
     return value
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _climb(
     known: _Known, spread: float, middle: Floats, b: Floats, factor: Floats
 ) -> float:
@@ -327,7 +327,7 @@ def _climb(
     return float(value - 0.5 * logs.sum())
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _modes(
     offsets: Ints, known: _Known, s: int, middles: Floats, found: Floats
 ) -> tuple[Floats, Floats]:
@@ -348,7 +348,7 @@ def _modes(
     return modes, factors
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _evidence(offsets: Ints, known: _Known, middles: Floats, found: Floats) -> None:
     """Fill in the rows of `label_evidence`."""
     for s in range(len(offsets) - 1):
@@ -356,7 +356,7 @@ def _evidence(offsets: Ints, known: _Known, middles: Floats, found: Floats) -> N
             _modes(offsets, known, s, middles, found[s])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _predict(
     offsets: Ints,
     known: _Known,
@@ -396,7 +396,7 @@ def _predict(
             variance[s] += shares[1, k] * (sums[k] - mean[s]) ** 2
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _member_sums(
     members: Ints, posteriors: Floats32, prior: Floats, factors: Floats, sums: Floats
 ) -> Floats:

@@ -14,10 +14,10 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Ints32, offsets_of
+from xnq_dist.core.kernel import kernel
 from xnq_dist.core.products import product
 from xnq_dist.readout.lbfgs import STACKED
 from xnq_dist.readout.logistic import FitJob, LinearModel, fit_jobs, stacked
@@ -61,7 +61,7 @@ class FirstStage:
         return logs
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def shifted_log_shares(logits: Floats, shifts: Floats, out: Floats) -> None:
     """Log-probabilities, (n, V, C), of ``logits + shifts``."""
     for row in range(len(logits)):

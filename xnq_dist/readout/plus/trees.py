@@ -21,11 +21,11 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
+from xnq_dist.core.kernel import kernel
 from xnq_dist.core.random_bits import GAMMA, mix
 from xnq_dist.core.simd import add_to_row
 from xnq_dist.readout.logistic import row_losses
@@ -174,7 +174,7 @@ def boosted_logits(model: BoostedTrees, z: NDArray[Any]) -> Floats:
     return _logits(scores)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def add_trees(
     z: Floats32,
     value: Floats,
@@ -199,7 +199,7 @@ def add_trees(
                     scores[first + lane, each] += value[turn, each, reached[lane]]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _reach(
     columns: NDArray[Any],
     divided: Ints32,
@@ -249,7 +249,7 @@ def _ends(values: Floats32) -> Floats32:
     return np.unique(np.maximum(low, np.nextafter(low / 2 + high / 2, low)))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _draw(columns: Ints, count: int, state: NDArray[np.uint64]) -> None:
     """Move `count` columns, drawn at random, to the front (splitmix64)."""
     for place in range(count):
@@ -259,7 +259,7 @@ def _draw(columns: Ints, count: int, state: NDArray[np.uint64]) -> None:
         columns[place], columns[other] = columns[other], columns[place]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _add_up(
     codes: NDArray[np.uint8],
     columns: Ints,
@@ -279,7 +279,7 @@ def _add_up(
         add_to_row(three, third[row], slope, curve)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _split(histogram: Floats, total: int, sums: Floats, best: Floats) -> bool:
     """Find the best split of a leaf by one column; whether it beats `best`.
 
@@ -304,7 +304,7 @@ def _split(histogram: Floats, total: int, sums: Floats, best: Floats) -> bool:
     return found
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _divide(
     column: NDArray[np.uint8],
     limit: int,
@@ -323,7 +323,7 @@ def _divide(
     return left
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def grow(
     codes: NDArray[np.uint8],
     used: NDArray[np.uint32],
