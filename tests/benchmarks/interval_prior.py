@@ -78,14 +78,12 @@ def intervals(
             case = kept_case(client, work, shown, own[0], settings.seed + draw)
             for value in values:
                 learning.PRIOR_SPREAD = value
-                learnt = Learnt.of(case.nodes, case.reference, groups, case.held)
+                learnt = Learnt.of(case.nodes, groups, case.held)
                 for batch in sets:
                     counts, _ = true_counts(case, batch)
                     size = counts.sum(axis=1)
                     some = size >= LEAST
-                    found = Auto(learnt=learnt).estimate(
-                        batch, case.nodes, case.reference
-                    )
+                    found = Auto(learnt=learnt).estimate(batch, case.nodes)
                     truth = counts[some] / size[some, None]
                     low, high = found.lower[some], found.upper[some]
                     inside = (truth >= low - 1e-9) & (truth <= high + 1e-9)

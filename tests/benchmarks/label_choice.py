@@ -91,7 +91,6 @@ def judged(
         learnt, selection = learn_in_process(
             case.nodes,
             case.compared,
-            case.reference,
             graph.adjacency,
             graph.groups,
             declared(settings, drawn),
@@ -105,15 +104,15 @@ def judged(
     counts, labelled = true_counts(case, sets)
     sizes = counts.sum(axis=1)
     every = Communities(np.array([0, len(case.truth)]), np.arange(len(case.truth)))
-    plain = answers["unknown"].in_scenario(None, every, case.nodes, case.reference)
+    plain = answers["unknown"].in_scenario(None, every, case.nodes)
     found["plain_error"] = float(np.abs(plain.prevalence[0] - truth).mean())
     for name, drawn in (("", "unknown"), ("declared_", known)):
-        whole = answers[drawn].estimate(every, case.nodes, case.reference)
+        whole = answers[drawn].estimate(every, case.nodes)
         found[f"{name}error"] = float(np.abs(whole.prevalence[0] - truth).mean())
         inside = (whole.lower[0] <= truth + 1e-9) & (truth <= whole.upper[0] + 1e-9)
         found[f"{name}covered"] = float(inside.mean())
         found[f"{name}width"] = float((whole.upper[0] - whole.lower[0]).mean())
-        each = answers[drawn].estimate(sets, case.nodes, case.reference)
+        each = answers[drawn].estimate(sets, case.nodes)
         for where, some in (
             ("with", (sizes >= 5) & (labelled > 0)),
             ("without", (sizes >= 5) & (labelled == 0)),

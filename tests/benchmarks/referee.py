@@ -34,7 +34,7 @@ from sklearn.model_selection import (
 )
 
 from tests.quantify.classic.test_quapy import THEIRS
-from tests.quantify.samples import labelled_reference, make_nodes, their_quantifier
+from tests.quantify.samples import make_nodes, their_quantifier, with_reference
 from tests.readout.samples import fit_readout_arrays
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.quantifiers import QUANTIFIERS
@@ -96,7 +96,7 @@ def table_rows(path: Path, repeats: int) -> Iterator[dict[str, Any]]:
         sets = Communities(offsets.astype(np.int64), samples.ravel().astype(np.int64))
         hot = np.eye(n_classes)[truth[samples]]
         true, sizes = hot.mean(axis=1), np.full(len(samples), size)
-        nodes, reference = make_nodes(rows), labelled_reference(held, y)
+        nodes = with_reference(make_nodes(rows), held, y)
         right = rows[np.arange(len(truth)), truth]
         shared = {
             "table": path.stem,
@@ -106,7 +106,7 @@ def table_rows(path: Path, repeats: int) -> Iterator[dict[str, Any]]:
         drawn = settings.memberships.model_copy(update={"drawn": "by_class"})
         by_class = settings.model_copy(update={"memberships": drawn})
         auto = make_quantifier("auto", by_class)
-        answer = auto.estimate(sets, nodes, reference).prevalence
+        answer = auto.estimate(sets, nodes).prevalence
         errors = errors_of(true, answer, sizes)
         ae, rae = float(errors["ae"].mean()), float(errors["rae"].mean())
         yield shared | {"quantifier": "auto", "ours": ae, "ours_rae": rae}
@@ -114,7 +114,7 @@ def table_rows(path: Path, repeats: int) -> Iterator[dict[str, Any]]:
             if not QUANTIFIERS[name].defined_for(n_classes):
                 continue
             quantifier = make_quantifier(name, settings)
-            found = quantifier.estimate(sets, nodes, reference).prevalence
+            found = quantifier.estimate(sets, nodes).prevalence
             fitted, queried = held, rows
             if name in ("cc", "acc"):
                 fitted, queried = (
@@ -122,7 +122,7 @@ def table_rows(path: Path, repeats: int) -> Iterator[dict[str, Any]]:
                 )
             theirs = their_quantifier(getattr(aggregative, kind), fitted, y, **options)
             # EMQ learns it from the classifier's fit, which is not done again.
-            theirs.train_prevalence = reference.prior
+            theirs.train_prevalence = nodes.prior
             answers = np.array([theirs.aggregate(queried[one]) for one in samples])
             yield shared | {
                 "quantifier": name,

@@ -34,14 +34,18 @@ def main() -> None:
     share = 1 / (1 + np.exp(-logit - np.log(PRIOR[1] / PRIOR[0])))
     posteriors = np.column_stack([1 - share, share]).astype(np.float32)
     nodes = NodeTable(
-        posteriors, np.full(NODES, -1, np.int32), np.zeros(NODES, bool), ("0", "1")
+        posteriors,
+        np.full(NODES, -1, np.int32),
+        np.zeros(NODES, bool),
+        ("0", "1"),
+        PRIOR,
+        Reference(posteriors[:0], np.empty(0, np.int32)),
     )
     members = rng.integers(0, NODES, count * SIZE)
     sets = Communities(np.arange(count + 1) * SIZE, members)
-    reference = Reference(PRIOR, posteriors[:0], nodes.labels[:0])
-    Sld().estimate(sets, nodes, reference)  # compiles
+    Sld().estimate(sets, nodes)  # compiles
     began = time.perf_counter()
-    ours = Sld().estimate(sets, nodes, reference).prevalence
+    ours = Sld().estimate(sets, nodes).prevalence
     seconds = time.perf_counter() - began
     rows = [posteriors[part] for part in members.reshape(count, SIZE)[:TIMED]]
     began = time.perf_counter()

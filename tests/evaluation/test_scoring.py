@@ -36,9 +36,9 @@ def test_good_scores_give_small_errors(n_classes, calibration):
     task, scores = made(n_classes=n_classes)
     rows = task.rows(0, "test")
     samples = draw_samples(task.labels[rows], n_classes, "test", 0, 0, 200, 5)
-    posteriors = calibrated(task, 0, scores, calibration, rows)
-    found = estimates(*posteriors, samples, "sld", Settings())
-    plain = estimates(*posteriors, samples, "cc", Settings())
+    nodes = calibrated(task, 0, scores, calibration, rows)
+    found = estimates(nodes, samples, "sld", Settings())
+    plain = estimates(nodes, samples, "cc", Settings())
     error, of_plain = (
         errors_of(samples.prevalence, one, samples.sets.sizes)["ae"].mean()
         for one in (found, plain)
@@ -54,8 +54,8 @@ def test_prior_is_of_the_labels_that_the_posteriors_stand_for():
         expected = np.bincount(task.labels[task.rows(0, role)]) / len(
             task.rows(0, role)
         )
-        _, reference = calibrated(task, 0, scores, kind, rows)
-        np.testing.assert_allclose(reference.prior, expected)
+        nodes = calibrated(task, 0, scores, kind, rows)
+        np.testing.assert_allclose(nodes.prior, expected)
 
 
 def test_votes_are_counted_as_votes():
@@ -68,9 +68,9 @@ def test_votes_are_counted_as_votes():
     )
     rows = task.rows(0, "test")
     samples = draw_samples(task.labels[rows], 2, "test", 0, 0, 50, 2)
-    posteriors = calibrated(task, 0, crisp, "none", rows)
+    nodes = calibrated(task, 0, crisp, "none", rows)
     for quantifier in ("cc", "acc"):
-        found = estimates(*posteriors, samples, quantifier, Settings())
+        found = estimates(nodes, samples, quantifier, Settings())
         np.testing.assert_allclose(found, samples.prevalence, atol=1e-6)
 
 

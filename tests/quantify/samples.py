@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from types import ModuleType
 
 import numpy as np
@@ -40,17 +41,26 @@ def draw_posteriors(
 
 
 def make_nodes(
-    posteriors: NDArray[np.floating], labels: NDArray[np.integer] | None = None
+    posteriors: NDArray[np.floating],
+    labels: NDArray[np.integer] | None = None,
+    prior: list[float] | None = None,
 ) -> NodeTable:
-    """A node table, unlabelled unless labels are given, with neighbours made up."""
-    n = len(posteriors)
+    """A node table without a reference, with neighbours made up.
+
+    Nodes have no label unless labels are given; the prior is uniform unless given.
+    """
+    n, n_classes = posteriors.shape
     codes = np.full(n, -1) if labels is None else labels
     return NodeTable(
         neighbours=make_neighbours(posteriors),
         posteriors=np.ascontiguousarray(posteriors, np.float32),
         labels=codes.astype(np.int32),
         out_of_fold=codes >= 0,
-        classes=tuple(f"c{y}" for y in range(posteriors.shape[1])),
+        classes=tuple(f"c{y}" for y in range(n_classes)),
+        prior=np.asarray(prior or np.full(n_classes, 1 / n_classes), np.float64),
+        reference=Reference(
+            np.empty((0, n_classes), np.float32), np.empty(0, np.int32)
+        ),
     )
 
 
@@ -72,26 +82,28 @@ def members_of(batch: Communities, s: int) -> NDArray[np.integer]:
     return batch.members[batch.offsets[s] : batch.offsets[s + 1]]
 
 
-def reference_of(prior: NDArray[np.float64] | list[float]) -> Reference:
-    """A reference without labelled nodes."""
-    nobody = np.empty((0, len(prior)), np.float32), np.empty(0, np.int32)
-    return Reference(np.asarray(prior, np.float64), *nobody)
-
-
-def labelled_reference(
-    posteriors: NDArray[np.floating], classes: NDArray[np.integer]
-) -> Reference:
-    """A reference of labelled nodes with all that quantifiers use."""
+def with_reference(
+    nodes: NodeTable, posteriors: NDArray[np.floating], classes: NDArray[np.integer]
+) -> NodeTable:
+    """The table with a reference of other, labelled nodes, and their class shares."""
     codes = classes.astype(np.int32)
-    shares = np.bincount(codes, minlength=posteriors.shape[1]) / len(codes)
-    return Reference(
-        shares,
+    reference = Reference(
         np.asarray(posteriors, np.float32),
         codes,
         # Their own nodes are in no table of the tests.
         rows=np.zeros(len(codes), np.int64),
         neighbours=make_neighbours(posteriors),
     )
+    shares = np.bincount(codes, minlength=posteriors.shape[1]) / len(codes)
+    return replace(nodes, prior=shares, reference=reference)
+
+
+def with_own_reference(nodes: NodeTable) -> NodeTable:
+    """The table with a reference of its labelled nodes, and their class shares."""
+    rows = np.flatnonzero(nodes.labels >= 0)
+    labels, own = nodes.labels[rows], nodes.posteriors[rows]
+    shares = np.bincount(labels, minlength=own.shape[1]) / len(rows)
+    return replace(nodes, prior=shares, reference=Reference(own, labels, rows))
 
 
 def their_quantifier(

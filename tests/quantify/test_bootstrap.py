@@ -11,11 +11,10 @@ from scipy.special import expit
 from tests.conftest import small_settings
 from tests.quantify.samples import (
     draw_posteriors,
-    labelled_reference,
     make_communities,
     make_nodes,
     members_of,
-    reference_of,
+    with_reference,
 )
 from xnq_dist.core.quantifiers import QUANTIFIERS
 from xnq_dist.quantify import bootstrap
@@ -36,17 +35,17 @@ CLASSIC = [name for name in QUANTIFIERS if name != "auto"]
 
 
 def world(n_classes: int, seed: int = 0, labels: int = 150):
-    """Two dozen communities, some labelled members, and a reference."""
+    """Nodes with a reference, and two dozen communities with labelled members."""
     prior = np.array([0.6, 0.4] if n_classes == 2 else [0.5, 0.3, 0.2])
     posteriors, truth = draw_posteriors(1500, prior, 1.2, seed)
     rng = np.random.default_rng(seed)
     shown = np.where(rng.random(1500) < 0.1, truth, -1)
-    nodes = make_nodes(posteriors, shown)
     held, codes = draw_posteriors(labels, prior, 1.2, seed + 1)
+    nodes = with_reference(make_nodes(posteriors, shown), held, codes)
     sets = [
         rng.choice(1500, int(size), replace=False) for size in rng.integers(1, 90, 24)
     ]
-    return nodes, make_communities(*sets), labelled_reference(held, codes)
+    return nodes, make_communities(*sets)
 
 
 def settings_of(resamples=60, *more):
@@ -76,8 +75,12 @@ def slow_spread(made, block, nodes, shifted, first):
                 posteriors = other.posteriors(logs)
             answer = made.quantifier.estimate(
                 make_communities(block.members[own][places]),
-                dataclasses.replace(nodes, posteriors=posteriors),
-                other.reference,
+                dataclasses.replace(
+                    nodes,
+                    posteriors=posteriors,
+                    prior=other.prior,
+                    reference=other.reference,
+                ),
             ).prevalence[0]
             off.append(answer - shifted[own][places].mean(axis=0))
         if count:
@@ -88,46 +91,46 @@ def slow_spread(made, block, nodes, shifted, first):
 @pytest.mark.parametrize("name", CLASSIC)
 def test_spread_is_that_of_each_resample_alone(name):
     n_classes = 2 if QUANTIFIERS[name].two_classes else 3
-    nodes, batch, reference = world(n_classes)
+    nodes, batch = world(n_classes)
     some = [members_of(batch, s) for s in range(4)]
     block = make_communities(*some, [])
     nodes = dataclasses.replace(nodes, labels=np.full(len(nodes.labels), -1, np.int32))
     settings = settings_of(12)
-    made = Bootstrap.of(make_quantifier(name, settings), settings, reference)
+    made = Bootstrap.of(make_quantifier(name, settings), settings, nodes)
     shifted = np.random.default_rng(1).dirichlet(np.ones(n_classes), len(block.members))
     expected = slow_spread(made, block, nodes, shifted, 7)
     found = made._spread(block, nodes, shifted, 7)
     np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
-def ends_of(name, nodes, batch, reference, settings, first=0):
-    found = make_quantifier(name, settings).estimate(batch, nodes, reference)
-    ours = Bootstrap.of(make_quantifier(name, settings), settings, reference)
-    return ours.with_ends(batch, nodes, reference, found, first)
+def ends_of(name, nodes, batch, settings, first=0):
+    found = make_quantifier(name, settings).estimate(batch, nodes)
+    ours = Bootstrap.of(make_quantifier(name, settings), settings, nodes)
+    return ours.with_ends(batch, nodes, found, first)
 
 
 @pytest.mark.parametrize("name", ["sld", "npacc"])
 def test_batches_and_blocks_leave_every_bit(name, monkeypatch):
-    nodes, batch, reference = world(2)
+    nodes, batch = world(2)
     settings = settings_of(4)
-    whole = ends_of(name, nodes, batch, reference, settings)
+    whole = ends_of(name, nodes, batch, settings)
     monkeypatch.setattr(bootstrap, "BLOCK", 100)
-    in_blocks = ends_of(name, nodes, batch, reference, settings)
+    in_blocks = ends_of(name, nodes, batch, settings)
     np.testing.assert_array_equal(in_blocks.lower, whole.lower)
     cut = int(batch.offsets[9])
     tail = dataclasses.replace(
         batch, offsets=batch.offsets[9:] - cut, members=batch.members[cut:]
     )
-    alone = ends_of(name, nodes, tail, reference, settings, 9)
+    alone = ends_of(name, nodes, tail, settings, 9)
     np.testing.assert_array_equal(alone.lower, whole.lower[9:])
     np.testing.assert_array_equal(alone.upper, whole.upper[9:])
-    other = ends_of(name, nodes, tail, reference, settings, 0)
+    other = ends_of(name, nodes, tail, settings, 0)
     assert not np.array_equal(other.upper, alone.upper)
 
 
 @pytest.mark.parametrize("name", ["sld", "pcc", "npacc"])
 def test_labelled_empty_and_lone_members_have_sensible_ends(name):
-    nodes, _, reference = world(3)
+    nodes, _ = world(3)
     known = np.flatnonzero(nodes.labels >= 0)
     free = np.flatnonzero(nodes.labels < 0)
     rows = nodes.posteriors.copy()
@@ -136,7 +139,7 @@ def test_labelled_empty_and_lone_members_have_sensible_ends(name):
     nodes = dataclasses.replace(nodes, posteriors=rows)
     batch = make_communities(known[:5], [], [unsure], [unknown], [*known[:8], unsure])
     settings = settings_of(20)
-    found = ends_of(name, nodes, batch, reference, settings)
+    found = ends_of(name, nodes, batch, settings)
     assert np.isnan(found.lower[:2]).all()
     assert np.isnan(found.upper[:2]).all()
     # One member is of a class or not: its interval is all there is.
@@ -149,7 +152,7 @@ def test_labelled_empty_and_lone_members_have_sensible_ends(name):
     assert (answer.upper[4] - answer.lower[4] <= 1 / 9 + 1e-9).all()
     assert (answer.upper[4] > answer.lower[4]).all()
     assert np.isnan(answer.lower[1]).all()
-    nobody = ends_of(name, nodes, make_communities(known[:5], []), reference, settings)
+    nobody = ends_of(name, nodes, make_communities(known[:5], []), settings)
     assert np.isnan(nobody.upper).all()
 
 
@@ -158,10 +161,10 @@ def test_members_that_are_certain_leave_little_width():
     truth = (rng.random(4000) < 0.3).astype(int)
     rows = np.eye(2)[truth]
     nodes = make_nodes(rows)
-    reference = labelled_reference(rows[:3000], truth[:3000])
+    nodes = with_reference(nodes, rows[:3000], truth[:3000])
     batch = make_communities(*np.arange(3000, 4000).reshape(10, 100))
     for name in ("sld", "pacc"):
-        found = ends_of(name, nodes, batch, reference, settings_of(20))
+        found = ends_of(name, nodes, batch, settings_of(20))
         share = truth[3000:].reshape(10, 100).mean(axis=1)
         assert (found.lower[:, 1] <= share + 1e-9).all()
         assert (found.upper[:, 1] >= share - 1e-9).all()
@@ -180,7 +183,8 @@ def test_calibration_moves_as_far_as_labels_leave_it_open(known):
         found = fit_calibration("bcts", np.log(rows), codes)
         refits.append([np.log(found.slope[0]), found.offset[1]])
         if seed < 4:
-            made = make_replicates(labelled_reference(rows, codes), 50, seed)
+            nodes = with_reference(make_nodes(rows), rows, codes)
+            made = make_replicates(nodes, 50, seed)
             moved.append(
                 np.var(
                     [[np.log(g.slope), g.offset[1] - g.offset[0]] for g in made], axis=0
@@ -198,9 +202,9 @@ def test_prior_of_a_replicate_moves_with_its_offset():
     rng = np.random.default_rng(0)
     p = rng.beta(2, 3, 400)
     codes = (rng.random(400) < p).astype(np.int32)
-    reference = labelled_reference(np.stack([1 - p, p], axis=1), codes)
-    made = make_replicates(reference, 50, 0)
-    log_odds = [np.log(g.reference.prior[1] / g.reference.prior[0]) for g in made]
+    rows = np.stack([1 - p, p], axis=1)
+    made = make_replicates(with_reference(make_nodes(rows), rows, codes), 50, 0)
+    log_odds = [np.log(g.prior[1] / g.prior[0]) for g in made]
     offsets = [g.offset[1] - g.offset[0] for g in made]
     assert np.corrcoef(log_odds, offsets)[0, 1] > 0.6
     assert np.var(np.subtract(offsets, log_odds)) < 0.7 * np.var(offsets)
@@ -218,25 +222,27 @@ def test_replicates_are_of_rows_within_their_class():
 def test_replicate_calibrates_logarithms_of_posteriors():
     rows = np.random.default_rng(0).dirichlet(np.ones(3), 5)
     logs = np.log(rows).T.astype(np.float32)
-    _, _, reference = world(3)
-    same = Replicate(reference).posteriors(logs)
+    nodes, _ = world(3)
+    one = Replicate(nodes.prior, nodes.reference)
+    same = one.posteriors(logs)
     np.testing.assert_allclose(same, rows, rtol=1e-5)
-    other = Replicate(reference, 0.5, np.array([0, 1.0, -1.0])).posteriors(logs)
+    other = dataclasses.replace(one, slope=0.5, offset=np.array([0, 1.0, -1.0]))
+    other = other.posteriors(logs)
     expected = np.exp(0.5 * np.log(rows) + [0, 1, -1])
     expected /= expected.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(other, expected, rtol=1e-5)
 
 
 def test_quantifier_without_labelled_nodes_has_an_interval():
-    nodes, batch, _ = world(2)
-    reference = reference_of([0.6, 0.4])
+    nodes, batch = world(2)
+    nodes = make_nodes(nodes.posteriors, nodes.labels, [0.6, 0.4])
     for name in ("sld", "pcc"):
-        found = ends_of(name, nodes, batch, reference, settings_of(20))
+        found = ends_of(name, nodes, batch, settings_of(20))
         some = ~np.isnan(found.prevalence[:, 0])
         assert (found.upper > found.lower)[some].all()
     auto, sld = (make_quantifier(name, settings_of(20)) for name in ("auto", "sld"))
-    assert Bootstrap.of(auto, settings_of(20), reference) is None
-    assert Bootstrap.of(sld, settings_of(0), reference) is None
+    assert Bootstrap.of(auto, settings_of(20), nodes) is None
+    assert Bootstrap.of(sld, settings_of(0), nodes) is None
 
 
 def draw_world(seed: int, known: int, sets: int, size: int):
@@ -252,9 +258,9 @@ def draw_world(seed: int, known: int, sets: int, size: int):
     labels = (rng.random(known) < prior).astype(np.int32)
     counts = np.rint(np.linspace(0, 1, sets) * size).astype(int)
     truth = (np.arange(size) < counts[:, None]).astype(int)
-    nodes = make_nodes(scores(truth.ravel()))
+    nodes = with_reference(make_nodes(scores(truth.ravel())), scores(labels), labels)
     batch = make_communities(*np.arange(sets * size).reshape(sets, size))
-    return nodes, batch, labelled_reference(scores(labels), labels), counts / size
+    return nodes, batch, counts / size
 
 
 @pytest.mark.parametrize(
@@ -273,8 +279,8 @@ def test_samples_by_class_are_covered(name, least):
     """Intervals are not much too wide: four populations, 21 prevalences twice."""
     held, width, error = [], [], []
     for seed in range(4):
-        nodes, batch, reference, share = draw_world(seed, 1000, 42, 80)
-        found = ends_of(name, nodes, batch, reference, settings_of(50))
+        nodes, batch, share = draw_world(seed, 1000, 42, 80)
+        found = ends_of(name, nodes, batch, settings_of(50))
         inside = (share >= found.lower[:, 1] - 1e-9) & (
             share <= found.upper[:, 1] + 1e-9
         )
@@ -295,9 +301,9 @@ def test_mean_posterior_is_covered_where_it_is_right():
     nodes = make_nodes(rows)
     own = rng.beta(2, 3, 5000)
     labels = (rng.random(5000) < own).astype(np.int32)
-    reference = labelled_reference(np.stack([1 - own, own], axis=1), labels)
+    nodes = with_reference(nodes, np.stack([1 - own, own], axis=1), labels)
     batch = make_communities(*np.arange(18000).reshape(300, 60))
-    found = ends_of("pcc", nodes, batch, reference, settings_of(50))
+    found = ends_of("pcc", nodes, batch, settings_of(50))
     share = truth.mean(axis=1)
     held = (share >= found.lower[:, 1] - 1e-9) & (share <= found.upper[:, 1] + 1e-9)
     assert 0.92 <= held.mean() <= 0.985

@@ -34,8 +34,8 @@ class Halfway(Quantifier):
     both: tuple
     name: str = "halfway"
 
-    def estimate(self, batch, nodes, reference):
-        one, two = (q.estimate(batch, nodes, reference) for q in self.both)
+    def estimate(self, batch, nodes):
+        one, two = (q.estimate(batch, nodes) for q in self.both)
         return replace(one, prevalence=(one.prevalence + two.prevalence) / 2)
 
 

@@ -191,13 +191,13 @@ def test_calibration_nodes_are_the_reference(tmp_path):
     rng = np.random.default_rng(0)
     posteriors = rng.dirichlet([1.0, 1.0], 200).astype(np.float32)
     write_posteriors(run, manifest, posteriors)
-    nodes, reference = load_node_table(run)
+    nodes = load_node_table(run)
     np.testing.assert_array_equal(nodes.posteriors, posteriors)
     np.testing.assert_array_equal(nodes.labels, labels)
     for y in (0, 1):
         chosen = (labels == y) & (np.arange(200) % 3 == 0)
         expected = posteriors[chosen].mean(axis=0)
-        own = reference.posteriors[reference.labels == y].mean(axis=0)
+        own = nodes.reference.posteriors[nodes.reference.labels == y].mean(axis=0)
         np.testing.assert_allclose(own, expected, atol=1e-6)
 
 
@@ -310,15 +310,16 @@ def test_partitions_on_workers_give_the_estimates_of_one_process(
     table = tables[0]
     assert table.equals(tables[1])
     assert set(table["method"].to_pylist()) == {name}
-    nodes, reference = load_node_table(made.run)
+    nodes = load_node_table(made.run)
     stage = made.run.stage("graph")
     adjacency = layout.read_adjacency(stage.manifest())
     found = neighbour_sums(adjacency, nodes.posteriors)
-    nodes = dataclasses.replace(nodes, neighbours=found)
-    np.testing.assert_array_equal(reference.rows, np.flatnonzero(nodes.labels >= 0))
-    reference = dataclasses.replace(reference, neighbours=found[reference.rows])
+    nodes = nodes.with_neighbours(found)
+    rows = nodes.reference.rows
+    np.testing.assert_array_equal(rows, np.flatnonzero(nodes.labels >= 0))
+    np.testing.assert_array_equal(nodes.reference.neighbours, found[rows])
     batch = make_communities(*(sets[key] for key in sorted(sets)))
-    here = make_quantifier(name, settings).estimate(batch, nodes, reference)
+    here = make_quantifier(name, settings).estimate(batch, nodes)
     whole = combine(batch, nodes, here, "count").prevalence
     rows = table["prevalence"].to_numpy().reshape(-1, 2)
     tolerance = 1e-6 if name == "npacc" else 0

@@ -129,14 +129,14 @@ def test_intervals_follow_the_effective_number_of_labels():
     p = rng.beta(1, 2, 1000)
     y = (rng.random(1000) < p).astype(np.int32)
     posteriors = np.stack([1 - p, p], axis=1).astype(np.float32)
-    nodes = NodeTable(posteriors, y, np.ones(1000, np.bool_), ("0", "1"))
     groups = (np.arange(1000) % 10).astype(np.int32)
     rows = np.arange(1000)
 
     def learnt(weights):
-        known = {"posteriors": posteriors, "labels": y, "rows": rows}
-        reference = Reference(np.array([0.6, 0.4]), **known, weights=weights)
-        return Learnt.of(nodes, reference, groups)
+        reference = Reference(posteriors, y, rows, weights=weights)
+        known, prior = np.ones(1000, np.bool_), np.array([0.6, 0.4])
+        nodes = NodeTable(posteriors, y, known, ("0", "1"), prior, reference)
+        return Learnt.of(nodes, groups)
 
     same, equal = learnt(None), learnt(np.full(1000, 3.0))
     np.testing.assert_allclose(equal.shared, same.shared)
@@ -169,7 +169,7 @@ def weighted(tmp_path_factory):
 
 def check_what_is_left(run, known, classes, prior):
     """Unlabelled nodes' odds follow how many nodes of each class have no label."""
-    nodes, _ = load_node_table(run)
+    nodes = load_node_table(run)
     records = run.stage("posteriors").manifest().named("part-")
     tables = [run.stage("posteriors").read_table(one, "posteriors") for one in records]
     every = matrix_of(pa.concat_tables(tables).sort_by("node_id")["posterior"])

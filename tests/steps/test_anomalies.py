@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -95,17 +97,19 @@ def test_communities_with_twice_the_share_are_found(sharpness):
     score = rng.normal(sharpness * (classes - 0.5), 1.0)
     f = expit(sharpness * score + logit(0.3))
     shown = np.arange(80_000) % 2 == 0
-    nodes = make_nodes(np.stack([1 - f, f], axis=1), np.where(shown, classes, -1))
+    nodes = make_nodes(
+        np.stack([1 - f, f], axis=1), np.where(shown, classes, -1), [0.7, 0.3]
+    )
     rows = np.flatnonzero(shown)
-    known = nodes.posteriors[rows], nodes.labels[rows]
-    reference = Reference(np.array([0.7, 0.3]), *known, rows=rows)
+    reference = Reference(nodes.posteriors[rows], nodes.labels[rows], rows)
+    nodes = replace(nodes, reference=reference)
     batch = make_communities(*np.arange(80_000).reshape(1000, each))
     groups = np.arange(80_000, dtype=np.int32) // 800
     auto = Auto(
-        learnt=Learnt.of(nodes, reference, groups),
-        parts=fit_weights(label_evidence(batch, nodes, reference)),
+        learnt=Learnt.of(nodes, groups),
+        parts=fit_weights(label_evidence(batch, nodes)),
     )
-    estimates = auto.estimate(batch, nodes, reference)
+    estimates = auto.estimate(batch, nodes)
     found = combine(batch, nodes, estimates, "count")
     _, p = find_anomalies(found.prevalence, found.n_nodes, found.sd)
     flagged = qvalues(p)[:, 1] <= 0.05

@@ -50,8 +50,8 @@ def partitioned(folder, client, *settings: str):
 
 def covariance(run, part):
     """The covariance of two parts by its definition."""
-    nodes, reference = load_node_table(run)
-    learnt = Learnt.of(nodes, reference, load_groups(run).stacked)
+    nodes = load_node_table(run)
+    learnt = Learnt.of(nodes, load_groups(run).stacked)
 
     def slow(one: int, other: int):
         places = (np.flatnonzero(part == each) for each in (one, other))

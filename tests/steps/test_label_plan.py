@@ -14,8 +14,11 @@ from distributed import Client
 from scipy.optimize import minimize
 
 from tests.conftest import small_settings
-from tests.quantify.default.test_auto import reference_from
-from tests.quantify.samples import make_communities, make_nodes
+from tests.quantify.samples import (
+    make_communities,
+    make_nodes,
+    with_own_reference,
+)
 from tests.quantify.test_stage import draw_memberships, finish, make_run, of
 from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.run_record import RunRecord
@@ -66,7 +69,7 @@ def network(seed: int, n_classes: int = 2, share: float = 0.05):
     known = rng.random(n) < np.where(groups % 2, 2 * share, 0.002)
     known[:: n // 8] = True
     nodes = make_nodes(softmax(logits), np.where(known, truth, -1))
-    return nodes, reference_from(nodes), groups, truth
+    return with_own_reference(nodes), groups, truth
 
 
 def communities_of(groups, seed: int):
@@ -78,9 +81,9 @@ def communities_of(groups, seed: int):
     return [*within, *across]
 
 
-def strata_of(nodes, reference, groups, sets, budget):
-    learnt = Learnt.of(nodes, reference, groups)
-    return Strata(nodes, reference, learnt, sets, budget)
+def strata_of(nodes, groups, sets, budget):
+    learnt = Learnt.of(nodes, groups)
+    return Strata(nodes, learnt, sets, budget)
 
 
 def norm(strata, labels):
@@ -102,16 +105,15 @@ def norm(strata, labels):
 def test_errors_before_new_labels_are_those_of_auto(
     n_classes, labelled, partitions, pooled
 ):
-    nodes, _, groups, _ = network(0, n_classes)
+    nodes, groups, _ = network(0, n_classes)
     place = np.arange(len(groups))
     groups = np.stack([groups, place // 7, place % 5])[:partitions]
-    reference = reference_from(nodes)
     sets = communities_of(groups[0], 0)
-    learnt = Learnt.of(nodes, reference, groups)
+    learnt = Learnt.of(nodes, groups)
     batch = make_communities(*sets)
     parts = np.full((2, 2 * len(SPREADS)), 0.5 / len(SPREADS)) if pooled else None
-    strata = Strata(nodes, reference, learnt, sets, 0, labelled, parts)
-    found = Auto(learnt=learnt, parts=parts).estimate(batch, nodes, reference)
+    strata = Strata(nodes, learnt, sets, 0, labelled, parts)
+    found = Auto(learnt=learnt, parts=parts).estimate(batch, nodes)
     answer = combine(batch, nodes, found, labelled)
     codes = [1] if n_classes == 2 else list(range(n_classes))
     now = strata.errors(np.zeros(len(strata.sizes)))
@@ -119,11 +121,11 @@ def test_errors_before_new_labels_are_those_of_auto(
 
 
 def test_the_allocation_is_that_of_a_general_optimiser():
-    nodes, reference, groups, _ = network(2)
+    nodes, groups, _ = network(2)
     sets = [np.flatnonzero(groups == g)[: 20 * (g + 1)] for g in range(3)]
     sets.append(np.concatenate([sets[0][:10], sets[2]]))
     budget = 40
-    strata = strata_of(nodes, reference, groups, sets, budget)
+    strata = strata_of(nodes, groups, sets, budget)
     labels = allocate(strata)
     assert labels.sum() == pytest.approx(budget)
     least = SPREAD * proportional(strata)
@@ -164,10 +166,10 @@ def test_a_sample_has_the_budget_and_the_chances_of_its_strata():
 
 
 def test_more_labels_than_nodes_label_all_of_them():
-    nodes, reference, groups, _ = network(3)
+    nodes, groups, _ = network(3)
     free = int((nodes.labels < 0).sum())
     sets = communities_of(groups, 3)
-    strata = strata_of(nodes, reference, groups, sets, free)
+    strata = strata_of(nodes, groups, sets, free)
     labels = allocate(strata)
     np.testing.assert_allclose(labels, strata.sizes)
     found = choose(strata.stratum, labels / strata.sizes, free, 0)
@@ -176,17 +178,16 @@ def test_more_labels_than_nodes_label_all_of_them():
 
 def simulated(seed: int, budget: int, worst: int = 8):
     """Widest half-widths before, with the plan's and with random labels."""
-    nodes, reference, groups, truth = network(seed)
+    nodes, groups, truth = network(seed)
     sets = communities_of(groups, seed)
     share = np.array([truth[members].mean() for members in sets])
 
     def widths(labels):
         """Half-widths, errors, and which intervals cover the share."""
-        shown = dataclasses.replace(nodes, labels=labels)
-        own = reference_from(shown)
-        learnt = Learnt.of(shown, own, groups)
+        shown = with_own_reference(dataclasses.replace(nodes, labels=labels))
+        learnt = Learnt.of(shown, groups)
         batch = make_communities(*sets)
-        found = Auto(learnt=learnt).estimate(batch, shown, own)
+        found = Auto(learnt=learnt).estimate(batch, shown)
         answer = combine(batch, shown, found, "count")
         low, p, high = (
             end[:, 1] for end in (answer.lower, answer.prevalence, answer.upper)
@@ -196,7 +197,7 @@ def simulated(seed: int, budget: int, worst: int = 8):
 
     before, *_ = widths(nodes.labels)
     target = np.argsort(-before)[:worst]
-    strata = strata_of(nodes, reference, groups, [sets[s] for s in target], budget)
+    strata = strata_of(nodes, groups, [sets[s] for s in target], budget)
     labels = allocate(strata)
     picked = choose(strata.stratum, labels / strata.sizes, budget, seed)
     free = np.flatnonzero(nodes.labels < 0)

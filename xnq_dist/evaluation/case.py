@@ -24,7 +24,6 @@ class Case:
     """Posteriors, and only the labels that the estimators may use."""
     compared: NodeTable
     """The same with posteriors by the models of each node's own fold."""
-    reference: Reference
     held: Held | None
     """Scores of labelled nodes by models fitted without any label of their group."""
 
@@ -45,12 +44,9 @@ class Case:
         """
         labelled = labels >= 0
         rows = posteriors.astype(np.float32)
-        reference = Reference(
-            np.bincount(labels[labelled], minlength=len(classes)) / labelled.sum(),
-            rows[labelled],
-            labels[labelled],
-            rows=np.flatnonzero(labelled),
-        )
-        nodes = NodeTable(rows, labels, labelled, classes)
+        known = labels[labelled]
+        prior = np.bincount(known, minlength=len(classes)) / labelled.sum()
+        reference = Reference(rows[labelled], known, np.flatnonzero(labelled))
+        nodes = NodeTable(rows, labels, labelled, classes, prior, reference)
         compared = replace(nodes, posteriors=own.astype(np.float32))
-        return cls(truth, nodes, compared, reference, held)
+        return cls(truth, nodes, compared, held)

@@ -64,14 +64,12 @@ def estimators_of(
     rivals
         Log-probabilities of `rival_estimates`; None: no rivals.
     """
-    labels, prior = case.nodes.labels, case.reference.prior
+    labels, prior = case.nodes.labels, case.nodes.prior
     neighbours = neighbour_sums(adjacency, case.compared.posteriors)
-    nodes = replace(case.compared, neighbours=neighbours)
-    reference = replace(case.reference, neighbours=neighbours[labels >= 0])
+    nodes = case.compared.with_neighbours(neighbours)
     learnt, _ = learn_in_process(
         case.nodes,
         case.compared,
-        case.reference,
         adjacency,
         tuple(group.astype(np.int32) for group in groups),
         settings,
@@ -83,26 +81,26 @@ def estimators_of(
         for name in names or QUANTIFIERS
         if QUANTIFIERS[name].defined_for(len(prior))
     ]
-    bootstraps = [Bootstrap.of(each, settings, reference) for each in quantifiers]
+    bootstraps = [Bootstrap.of(each, settings, nodes) for each in quantifiers]
 
     def auto(plain: Auto, sets: Communities) -> Estimates:
         """By what `auto` learns from the graph and from a table of these sets."""
         # It does without the statistics of neighbours.
-        known, parts = (case.nodes, case.reference), None
+        known, parts = case.nodes, None
         if settings.auto.pooled:
-            parts = fit_weights(label_evidence(sets, *known))
-        return replace(plain, learnt=learnt, parts=parts).estimate(sets, *known)
+            parts = fit_weights(label_evidence(sets, known))
+        return replace(plain, learnt=learnt, parts=parts).estimate(sets, known)
 
     def estimate(sets: Communities, by_class: bool) -> Iterator[tuple[str, Estimates]]:
         for quantifier, bootstrap in zip(quantifiers, bootstraps, strict=True):
             if not isinstance(quantifier, Auto):
-                result = quantifier.estimate(sets, nodes, reference)
+                result = quantifier.estimate(sets, nodes)
             elif by_class:
-                result = of_drawn.estimate(sets, case.nodes, case.reference)
+                result = of_drawn.estimate(sets, case.nodes)
             else:
                 result = auto(quantifier, sets)
             if bootstrap is not None:
-                result = bootstrap.with_ends(sets, nodes, reference, result)
+                result = bootstrap.with_ends(sets, nodes, result)
             yield quantifier.name, result
         done = np.ones(len(sets), np.bool_)
         labelled = sets.class_counts(labels, len(prior))

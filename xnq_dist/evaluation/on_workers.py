@@ -224,9 +224,9 @@ def _figures(
     kept = len(samples.sets) if role == "test" else 0
     figures = []
     for calibration in calibrations:
-        posteriors = calibrated(task, unit.split, scores, calibration, rows)
+        nodes = calibrated(task, unit.split, scores, calibration, rows)
         for quantifier in quantifiers:
-            found = estimates(*posteriors, samples, quantifier, work.settings)
+            found = estimates(nodes, samples, quantifier, work.settings)
             errors = errors_of(samples.prevalence, found, samples.sets.sizes)
             means = {name: float(each.mean()) for name, each in errors.items()}
             true = samples.prevalence[:kept]

@@ -59,7 +59,7 @@ def quantifiers_for(
 
 def calibrated(
     task: Task, split: int, scores: Scores, calibration: str, rows: Ints
-) -> tuple[NodeTable, Reference]:
+) -> NodeTable:
     """Posteriors of target rows after a calibration fitted to the held-out rows.
 
     Parameters
@@ -96,13 +96,13 @@ def calibrated(
         prior_labels = task.labels[train]
     counts = np.bincount(prior_labels, minlength=task.n_classes)
     labels, labelled = np.full(len(rows), -1, np.int32), np.zeros(len(rows), np.bool_)
-    nodes = NodeTable(fitted.apply(target), labels, labelled, task.classes)
-    return nodes, Reference(counts / counts.sum(), fitted.apply(held), truth)
+    prior, reference = counts / counts.sum(), Reference(fitted.apply(held), truth)
+    posteriors = fitted.apply(target)
+    return NodeTable(posteriors, labels, labelled, task.classes, prior, reference)
 
 
 def estimates(
     nodes: NodeTable,
-    reference: Reference,
     samples: Samples,
     quantifier: str,
     settings: Settings,
@@ -115,7 +115,7 @@ def estimates(
         When an estimate is not a number.
     """
     made = make_quantifier(quantifier, settings)
-    prevalence = made.estimate(samples.sets, nodes, reference).prevalence
+    prevalence = made.estimate(samples.sets, nodes).prevalence
     if not np.isfinite(prevalence).all():
         raise StageError(
             f"quantifier {quantifier!r} gave prevalences that are not numbers: remove "

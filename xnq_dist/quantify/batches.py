@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -31,7 +31,6 @@ from xnq_dist.quantify.interface import (
     NodeTable,
     Prevalence,
     Quantifier,
-    Reference,
     combine,
 )
 from xnq_dist.quantify.loading import (
@@ -89,17 +88,17 @@ class BatchJob:
         arrays = self.attempt.read_arrays(batch.members)
         return Communities(arrays["offsets"], arrays["members"])
 
-    def loaded(self) -> tuple[NodeTable, Reference]:
-        """Return all nodes and the labelled ones, loaded once per process."""
+    def loaded(self) -> NodeTable:
+        """Return the table of all nodes, loaded once per process."""
         with _LOCK:
             if self.attempt.id not in _LOADED:
                 _LOADED.clear()
                 _LOADED[self.attempt.id] = self._load()
             return _LOADED[self.attempt.id]
 
-    def _load(self) -> tuple[NodeTable, Reference]:
+    def _load(self) -> NodeTable:
         run, settings = self.run, self.settings
-        nodes, reference = load_node_table(run)
+        nodes = load_node_table(run)
         if settings.quantifier != "auto":
             # Classic quantifiers compare members with labelled nodes.
             nodes = with_own_folds(run, nodes)
@@ -107,24 +106,22 @@ class BatchJob:
                 found = [self.attempt.read_arrays(file)["values"] for file in files]
                 owned = node_index(run.complete("graph"))
                 sums = join(found, owned).astype(np.float64)
-                nodes = replace(nodes, neighbours=sums)
-                reference = replace(reference, neighbours=sums[reference.rows])
-        return nodes, reference
+                nodes = nodes.with_neighbours(sums)
+        return nodes
 
     def quantifier(self) -> Quantifier:
         """Return the quantifier; `auto` with its learnt variances."""
         settings, record = self.settings, self.learnt
         if record is None:
             return make_quantifier(settings.quantifier, settings)
-        _, reference = self.loaded()
-        learnt = reference.learnt(
+        learnt = self.loaded().reference.learnt(
             self.attempt.id, lambda: load_learnt(self.run, record)
         )
         return Auto(settings.intervals.level, learnt, self.parts)
 
 
 _LOCK = threading.Lock()
-_LOADED: dict[str, tuple[NodeTable, Reference]] = {}
+_LOADED: dict[str, NodeTable] = {}
 """What this process loaded for the current attempt, by its id."""
 
 
@@ -136,20 +133,20 @@ def forget_nodes() -> None:
 
 def evidence_of_batch(job: BatchJob, batch: CommunityBatch) -> Floats:
     """Evidence of the batch's communities that have labelled members, in order."""
-    return label_evidence(job.members(batch), *job.loaded())
+    return label_evidence(job.members(batch), job.loaded())
 
 
 def estimate_batch(job: BatchJob, batch: CommunityBatch) -> FileRecord:
     """Estimate the prevalence of one batch, from its file of members to a new file."""
-    (nodes, reference), quantifier = job.loaded(), job.quantifier()
-    inputs = job.members(batch), nodes, reference
+    nodes, quantifier = job.loaded(), job.quantifier()
+    inputs = job.members(batch), nodes
     estimates = quantifier.estimate(*inputs)
-    bootstrap = reference.learnt(
-        "bootstrap", lambda: Bootstrap.of(quantifier, job.settings, reference)
+    bootstrap = nodes.reference.learnt(
+        "bootstrap", lambda: Bootstrap.of(quantifier, job.settings, nodes)
     )
     if bootstrap is not None:
         estimates = bootstrap.with_ends(*inputs, estimates, batch.first)
-    prevalence = combine(*inputs[:2], estimates, job.settings.labelled)
+    prevalence = combine(*inputs, estimates, job.settings.labelled)
     return job.attempt.write_arrays(f"batch-{batch.number:05d}", **vars(prevalence))
 
 
@@ -160,9 +157,8 @@ def estimate_graph(job: BatchJob) -> dict[str, Prevalence]:
     ``if_by_class``: the estimates in the two scenarios. Only `auto` gives an interval:
     resamples of all nodes would not fit into memory.
     """
-    (nodes, reference), quantifier = job.loaded(), job.quantifier()
-    every = Communities.of([np.arange(len(nodes.labels))])
-    inputs = every, nodes, reference
+    nodes, quantifier = job.loaded(), job.quantifier()
+    inputs = Communities.of([np.arange(len(nodes.labels))]), nodes
     estimates = {"answer": quantifier.estimate(*inputs)}
     if isinstance(quantifier, Auto):
         estimates["if_random"] = quantifier.in_scenario(None, *inputs)
@@ -170,20 +166,18 @@ def estimate_graph(job: BatchJob) -> dict[str, Prevalence]:
             tilted = quantifier.in_scenario(quantifier.learnt.tilt, *inputs)
             estimates["if_by_class"] = tilted
     return {
-        name: combine(every, nodes, each, job.settings.labelled)
+        name: combine(*inputs, each, job.settings.labelled)
         for name, each in estimates.items()
     }
 
 
 def learn_from(job: BatchJob) -> tuple[FileRecord, dict[str, Any]]:
     """Learn the variances of `auto`; return their file and the fact ``labels``."""
-    nodes, reference = job.loaded()
-    run, settings = job.run, job.settings
+    nodes, run, settings = job.loaded(), job.run, job.settings
     held, groups = load_held_posteriors(run), load_groups(run)
     reached_from = partial(read_reached, run, job.attempt, job.sums)
     compared = with_own_folds(run, nodes) if studies_choice(settings) else nodes
-    inputs = nodes, compared, reference, groups, held
-    learnt, selection = learn(*inputs, settings, reached_from)
+    learnt, selection = learn(nodes, compared, groups, held, settings, reached_from)
     record = job.attempt.write_arrays("learnt", **learnt.arrays())
     studied, tilt = {} if selection is None else selection.facts(), learnt.tilt
     if tilt is not None:

@@ -37,7 +37,6 @@ from xnq_dist.quantify.interface import (
     Estimates,
     NodeTable,
     Quantifier,
-    Reference,
 )
 from xnq_dist.quantify.replicates import (
     Replicate,
@@ -74,7 +73,7 @@ class Bootstrap:
 
     @classmethod
     def of(
-        cls, quantifier: Quantifier, settings: Settings, reference: Reference
+        cls, quantifier: Quantifier, settings: Settings, nodes: NodeTable
     ) -> Bootstrap | None:
         """Construct the bootstrap of a quantifier.
 
@@ -84,14 +83,13 @@ class Bootstrap:
         if not resamples or quantifier.gives_intervals:
             return None
         calibrated = not quantifier.adjusts_posteriors
-        replicates = make_replicates(reference, resamples, settings.seed, calibrated)
+        replicates = make_replicates(nodes, resamples, settings.seed, calibrated)
         return cls(quantifier, replicates, resamples, level, settings.seed)
 
     def with_ends(
         self,
         batch: Communities,
         nodes: NodeTable,
-        reference: Reference,
         estimates: Estimates,
         first: int = 0,
     ) -> Estimates:
@@ -104,16 +102,16 @@ class Bootstrap:
         """
         prevalence = estimates.prevalence
         # Posteriors are bounded by the number of labels that calibrate them.
-        least = 1 / ((len(reference.labels) or DEFAULT_LABELS) + 2)
+        least = 1 / ((len(nodes.reference.labels) or DEFAULT_LABELS) + 2)
         lower, upper = np.full((2, *prevalence.shape), np.nan)
         for begin, sets in batch.parts(BLOCK):
             usable = usable_members(sets, nodes)
             block, part = usable.sets, usable.nodes
-            rows = bounded(part.posteriors, reference.prior, least)
+            rows = bounded(part.posteriors, nodes.prior, least)
             part = replace(part, posteriors=rows.astype(np.float32))
             chosen = slice(begin, begin + len(block))
             centre, variance = self._error(
-                block, part, prevalence[chosen], reference.prior, first + begin
+                block, part, prevalence[chosen], first + begin
             )
             ends = beta_ends(centre, variance, self.level)
             # Without usable posteriors any count is possible.
@@ -128,15 +126,10 @@ class Bootstrap:
         )
 
     def _error(
-        self,
-        block: Communities,
-        nodes: NodeTable,
-        prevalence: Floats,
-        prior: Floats,
-        first: int,
+        self, block: Communities, nodes: NodeTable, prevalence: Floats, first: int
     ) -> tuple[Floats, Floats]:
         """Mean and variance of the actual share, shape (S, C) each."""
-        shifts = not self.quantifier.trusts_posteriors
+        shifts, prior = not self.quantifier.trusts_posteriors, nodes.prior
         sizes = block.sizes[:, None].astype(np.float64)
         estimate = np.where(np.isnan(prevalence), prior, prevalence)
         shrunk = (sizes * estimate + PSEUDO * prior) / (sizes + PSEUDO)
@@ -179,13 +172,13 @@ class Bootstrap:
                 mean[:] = _means(shifted, block.offsets, places)
                 places[:] = block.members[places]
             sizes = np.tile(block.sizes, len(numbers))
-            resampled = nodes
+            resampled = replace(
+                nodes, prior=replicate.prior, reference=replicate.reference
+            )
             if replicate.offset is not None:
-                resampled = replace(nodes, posteriors=replicate.posteriors(logs))
+                resampled = replace(resampled, posteriors=replicate.posteriors(logs))
             estimates = self.quantifier.estimate(
-                Communities(offsets_of(sizes), drawn.ravel()),
-                resampled,
-                replicate.reference,
+                Communities(offsets_of(sizes), drawn.ravel()), resampled
             )
             for error in estimates.prevalence.reshape(means.shape) - means:
                 total += error

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, TypeVar, cast
 
@@ -55,6 +55,37 @@ BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
+class Reference:
+    """Labelled nodes that quantifiers learn from."""
+
+    posteriors: Floats32
+    """Posteriors of the labelled nodes for which they were computed without the node's
+    label, shape (m, C)."""
+    labels: Ints32
+    """Their class codes, shape (m,)."""
+    rows: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    """Canonical indexes of these labelled nodes, ascending, shape (m,)."""
+    neighbours: Floats | None = None
+    """As in `NodeTable`, of these nodes, shape (m, 2 C)."""
+    weights: Floats | None = None
+    """Inclusion weights of these nodes, shape (m,); None: all equal."""
+    _learnt: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
+    _lock: threading.Lock = field(
+        default_factory=threading.Lock, init=False, repr=False
+    )
+
+    def learnt(self, by: Any, learn: Callable[[], T]) -> T:
+        """Return the result of `learn`, computed once for all batches.
+
+        `by` is the key of the result: the quantifier with its settings, hashable.
+        """
+        with self._lock:
+            if by not in self._learnt:
+                self._learnt[by] = learn()
+            return cast(T, self._learnt[by])
+
+
+@dataclass(frozen=True, eq=False)
 class NodeTable:
     """Posteriors and labels of all nodes, in canonical order."""
 
@@ -66,21 +97,30 @@ class NodeTable:
     """The node is labelled and its posterior was computed without its label, (N,)."""
     classes: tuple[str, ...]
     """Names of the C classes, in the order of the codes."""
+    prior: Floats
+    """Class proportions that the posteriors are calibrated to, shape (C,)."""
+    reference: Reference
+    """The labelled nodes that quantifiers learn from."""
     neighbours: Floats | None = None
     """Weighted sums of the in-neighbours' posteriors and, in the last C columns, of
     their votes for the largest posterior, (N, 2 C); set for quantifiers that need it.
     """
 
     def of(self, rows: NDArray[np.integer]) -> NodeTable:
-        """Return the table of the nodes in `rows`."""
+        """Return the table of the nodes in `rows`, with the same reference."""
         neighbours = self.neighbours
-        return NodeTable(
-            self.posteriors[rows],
-            self.labels[rows],
-            self.out_of_fold[rows],
-            self.classes,
-            None if neighbours is None else neighbours[rows],
+        return replace(
+            self,
+            posteriors=self.posteriors[rows],
+            labels=self.labels[rows],
+            out_of_fold=self.out_of_fold[rows],
+            neighbours=None if neighbours is None else neighbours[rows],
         )
+
+    def with_neighbours(self, sums: Floats) -> NodeTable:
+        """Return the table of all nodes with their `neighbours`, (N, 2 C)."""
+        reference = replace(self.reference, neighbours=sums[self.reference.rows])
+        return replace(self, neighbours=sums, reference=reference)
 
     @property
     def class_codes(self) -> list[int]:
@@ -170,39 +210,6 @@ class Communities:
 
 
 @dataclass(frozen=True, eq=False)
-class Reference:
-    """Labelled nodes and class proportions that quantifiers learn from."""
-
-    prior: Floats
-    """Class proportions that the posteriors are calibrated to, shape (C,)."""
-    posteriors: Floats32
-    """Posteriors of the labelled nodes for which they were computed without the node's
-    label, shape (m, C)."""
-    labels: Ints32
-    """Their class codes, shape (m,)."""
-    rows: Ints = field(default_factory=lambda: np.empty(0, np.int64))
-    """Canonical indexes of these labelled nodes, ascending, shape (m,)."""
-    neighbours: Floats | None = None
-    """As in `NodeTable`, of these nodes, shape (m, 2 C)."""
-    weights: Floats | None = None
-    """Inclusion weights of these nodes, shape (m,); None: all equal."""
-    _learnt: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
-    _lock: threading.Lock = field(
-        default_factory=threading.Lock, init=False, repr=False
-    )
-
-    def learnt(self, by: Any, learn: Callable[[], T]) -> T:
-        """Return the result of `learn`, computed once for all batches.
-
-        `by` is the key of the result: the quantifier with its settings, hashable.
-        """
-        with self._lock:
-            if by not in self._learnt:
-                self._learnt[by] = learn()
-            return cast(T, self._learnt[by])
-
-
-@dataclass(frozen=True, eq=False)
 class Estimates:
     """A quantifier's estimates for the unlabelled members of S communities."""
 
@@ -240,9 +247,7 @@ class Quantifier(ABC):
     then do not recalibrate the posteriors."""
 
     @abstractmethod
-    def estimate(
-        self, batch: Communities, nodes: NodeTable, reference: Reference
-    ) -> Estimates:
+    def estimate(self, batch: Communities, nodes: NodeTable) -> Estimates:
         """Prevalence among the unlabelled members of every community.
 
         The estimate of a community must not depend on the other communities of the

@@ -44,8 +44,8 @@ def neighbour_values(run: RunDirectory, number: int) -> Floats32:
     return with_votes(matrix_of(table["posterior"]))
 
 
-def load_node_table(run: RunDirectory) -> tuple[NodeTable, Reference]:
-    """Load all nodes by canonical index, and the labelled nodes as a reference.
+def load_node_table(run: RunDirectory) -> NodeTable:
+    """Load all nodes by canonical index, with the labelled nodes as their reference.
 
     Weighted labels make the posteriors those of all nodes. Of a class that was labelled
     more often fewer nodes are left, so an unlabelled node's posteriors are multiplied
@@ -75,22 +75,18 @@ def load_node_table(run: RunDirectory) -> tuple[NodeTable, Reference]:
             f"{from_posteriors.uri} holds posteriors that are negative or not "
             "finite: run again with --overwrite"
         )
-    nodes = NodeTable(
+    usable = out_of_fold
+    if known.facts["has_roles"]:
+        usable = labels.roles == ROLES.index("calibration")
+    rows = np.flatnonzero(usable & (labels.codes >= 0))
+    weights = None if labels.weights is None else labels.weights[rows]
+    return NodeTable(
         posteriors=values,
         labels=labels.codes,
         out_of_fold=out_of_fold,
         classes=tuple(str(name) for name in classes),
-    )
-    usable = out_of_fold
-    if known.facts["has_roles"]:
-        usable = labels.roles == ROLES.index("calibration")
-    rows = np.flatnonzero(usable & (nodes.labels >= 0))
-    return nodes, Reference(
-        prior,
-        values[rows],
-        nodes.labels[rows],
-        rows,
-        weights=None if labels.weights is None else labels.weights[rows],
+        prior=prior,
+        reference=Reference(values[rows], labels.codes[rows], rows, weights=weights),
     )
 
 

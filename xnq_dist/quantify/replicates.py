@@ -16,7 +16,7 @@ import numpy as np
 from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
 from xnq_dist.core.kernel import kernel
 from xnq_dist.core.random_bits import GAMMA, Purpose, mix, stream
-from xnq_dist.quantify.interface import Reference
+from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.readout.calibration import fit_calibration
 from xnq_dist.selection.scored_rows import bounded
 
@@ -58,6 +58,7 @@ class Replicate:
     the proportions is small.
     """
 
+    prior: Floats
     reference: Reference
     slope: float = 1.0
     """Factor on the logarithms of posteriors."""
@@ -76,7 +77,7 @@ class Replicate:
 
 
 def make_replicates(
-    reference: Reference,
+    nodes: NodeTable,
     resamples: int,
     seed: int,
     calibrated: bool = True,
@@ -85,12 +86,13 @@ def make_replicates(
 
     Posteriors are recalibrated if `calibrated`.
     """
+    reference = nodes.reference
     held, codes = reference.posteriors, reference.labels
     usable = np.flatnonzero(held.any(axis=1))
     if not len(usable):
-        return [Replicate(reference)]
+        return [Replicate(nodes.prior, reference)]
     usable = usable[:: -(-len(usable) // MAX_ROWS)]
-    inside = bounded(held[usable], reference.prior, 1 / (len(codes) + 2))
+    inside = bounded(held[usable], nodes.prior, 1 / (len(codes) + 2))
     logs, codes = np.log(inside.astype(np.float32)), codes[usable]
     counts = np.bincount(codes, minlength=held.shape[1])
     random = stream(seed, Purpose.CLASS_PROPORTIONS)
@@ -101,17 +103,16 @@ def make_replicates(
         rows, drawn = resample_labels(codes, g, seed)
         more = random.standard_normal(len(counts)) * few
         more *= np.sqrt(THINNING / np.maximum(counts, 0.5))
-        one = Replicate(reference)
+        prior = nodes.prior * np.exp(more)
+        one = Replicate(prior / prior.sum(), reference)
         if calibrated:
             again = fit_calibration("bcts", logs[rows], drawn, PRIOR_ROWS)
             steeper = again.slope[0] / whole.slope[0]
             change = np.exp(np.clip(few * np.log(steeper), -MAX_SLOPE, MAX_SLOPE))
             offset = few * (again.offset - whole.offset * steeper)
-            one = Replicate(reference, float(change), offset + more)
-        prior = reference.prior * np.exp(more)
+            one = replace(one, slope=float(change), offset=offset + more)
         neighbours = reference.neighbours
         resampled = Reference(
-            prior / prior.sum(),
             one.posteriors(np.ascontiguousarray(logs[rows].T)),
             drawn,
             neighbours=None if neighbours is None else neighbours[usable[rows]],

@@ -25,7 +25,6 @@ from xnq_dist.quantify.interface import (
     Communities,
     Labelled,
     NodeTable,
-    Reference,
     combine,
 )
 from xnq_dist.selection.scored_rows import normalised
@@ -63,7 +62,6 @@ class Strata:
     def __init__(
         self,
         nodes: NodeTable,
-        reference: Reference,
         learnt: Learnt,
         communities: list[Ints],
         budget: int,
@@ -72,7 +70,7 @@ class Strata:
     ) -> None:
         self.learnt, self.budget = learnt, budget
         codes, free = nodes.class_codes, nodes.unlabelled
-        f = normalised(nodes.posteriors[free], reference.prior)
+        f = normalised(nodes.posteriors[free], nodes.prior)
         cell = _cells(communities, len(free))[free]
         coarse = learnt.groups[0, free]
         groups = np.unique(coarse[cell > 0])
@@ -101,7 +99,7 @@ class Strata:
         self.weights = np.stack(weights, axis=1) / self.sizes[:, None]
         """Mean of f (1 - f) of each stratum, shape (H, K)."""
         batch, auto = Communities.of(communities), Auto(learnt=learnt, parts=parts)
-        found = auto.in_scenario(None, batch, nodes, reference)
+        found = auto.in_scenario(None, batch, nodes)
         now = combine(batch, nodes, found, labelled).sd[:, codes]
         before, _ = self._variances(np.zeros(len(self.sizes)))
         self.scales = now.T**2 / np.where(before > 0, before, 1.0)

@@ -57,8 +57,7 @@ def contrast(location: str, first: Any, second: Any) -> pa.Table:
     then too wide, never too narrow.
     """
     run = Finished(location)
-    nodes, reference = run.tables
-    learnt, level = run.learnt, run.settings.intervals.level
+    nodes, learnt, level = run.nodes, run.learnt, run.settings.intervals.level
     places = [run.place(name) for name in (first, second)]
     sets = run.members(np.array(places))
     # The third is both together: covariances follow from its variance.
@@ -67,10 +66,10 @@ def contrast(location: str, first: Any, second: Any) -> pa.Table:
     tilt, z = learnt.tilt or plain, z_value(level)
     ends, pvalues = [], []
     for each in (tilt,) if tilt.alone else (plain, tilt):
-        scenario = auto.in_scenario(each, batch, nodes, reference)
+        scenario = auto.in_scenario(each, batch, nodes)
         made = combine(batch, nodes, scenario, run.settings.labelled)
         free = batch.only(nodes.unlabelled)
-        sums = node_sums(free, nodes, reference.prior, learnt, each)
+        sums = node_sums(free, nodes, learnt, each)
         shift = (sums.variance - sums.weight) * each.inflation**2
         about = run.view.about[places]
         twice = (shift[2] - shift[0] - shift[1]) / (about[0] * about[1])

@@ -55,8 +55,8 @@ class Finished:
         self.sources = Sources(**record.sources)
         self.ids = layout.load_ids(run.complete("graph"))
         """Ids of the nodes."""
-        self.tables = load_node_table(run)
-        """All nodes, and the labelled ones."""
+        self.nodes = load_node_table(run)
+        """All nodes."""
         self.learnt = load_learnt(run, files[0])
         """The variances."""
         self.parts: Floats | None = None

@@ -98,15 +98,13 @@ def plan_labels(
     if budget < 1 or worst < 1:
         raise SettingsError("--budget and --worst must be 1 or more")
     run = Finished(location)
-    nodes, reference = run.tables
     widths = (run.view.upper - run.view.lower).max(axis=1) / 2
     places = _targets(run, communities, min(worst, MAX_COMMUNITIES), widths)
     sets = run.members(places)
-    unlabelled = int(np.count_nonzero(nodes.unlabelled))
+    unlabelled = int(np.count_nonzero(run.nodes.unlabelled))
     budget = min(budget, unlabelled)
     strata = Strata(
-        nodes,
-        reference,
+        run.nodes,
         run.learnt,
         sets,
         budget,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,11 +9,10 @@ from hypothesis import strategies as st
 
 from tests.quantify.samples import (
     draw_posteriors,
-    labelled_reference,
     make_communities,
     make_nodes,
     members_of,
-    reference_of,
+    with_reference,
 )
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InputError
@@ -41,7 +38,7 @@ def made(name):
 
 def drawn(classes, seed=0):
     posteriors, codes = draw_posteriors(500, np.array(PRIORS[classes]), 1.1, seed)
-    return posteriors[200:], labelled_reference(posteriors[:200], codes[:200])
+    return posteriors[200:], (posteriors[:200], codes[:200])
 
 
 @settings(max_examples=60, deadline=None)
@@ -68,23 +65,23 @@ def test_members_drawn_twice_count_twice_and_other_communities_keep_every_bit(
     name, classes, monkeypatch
 ):
     monkeypatch.setattr(histograms, "BLOCK", 2)
-    posteriors, reference = drawn(classes)
+    posteriors, known = drawn(classes)
     rng = np.random.default_rng(1)
     sets = [rng.integers(0, 300, n) for n in (1, 7, 90)]
     sets.append(np.repeat(sets[1], 4))
     sets.append(np.concatenate([np.repeat(5, 30), np.arange(20)]))
-    nodes = make_nodes(posteriors)
-    whole = made(name).estimate(make_communities(*sets), nodes, reference)
+    nodes = with_reference(make_nodes(posteriors), *known)
+    whole = made(name).estimate(make_communities(*sets), nodes)
     np.testing.assert_allclose(whole.prevalence.sum(axis=1), 1, atol=1e-12)
     assert (whole.prevalence >= 0).all()
     for s, chosen in enumerate(sets):
         batch = make_communities(chosen)
-        alone = made(name).estimate(batch, nodes, reference)
+        alone = made(name).estimate(batch, nodes)
         np.testing.assert_array_equal(alone.prevalence[0], whole.prevalence[s])
         # As if every draw were a separate node.
-        unrolled = make_nodes(posteriors[chosen])
+        unrolled = with_reference(make_nodes(posteriors[chosen]), *known)
         own = make_communities(np.arange(len(chosen)))
-        apart = made(name).estimate(own, unrolled, reference)
+        apart = made(name).estimate(own, unrolled)
         np.testing.assert_allclose(apart.prevalence[0], whole.prevalence[s], atol=1e-9)
     four, once = whole.prevalence[3], whole.prevalence[1]
     np.testing.assert_allclose(four, once, atol=1e-7)
@@ -92,30 +89,29 @@ def test_members_drawn_twice_count_twice_and_other_communities_keep_every_bit(
 
 @pytest.mark.parametrize("name", QUANTIFIERS)
 def test_communities_of_labelled_or_no_members_have_no_estimate(name):
-    posteriors, reference = drawn(2)
+    posteriors, known = drawn(2)
     posteriors[10:14] = 0
     labels = np.where(np.arange(300) % 3 == 0, 1, -1)
     sets = [np.arange(60), [0, 3, 3], [], np.flatnonzero(labels[:60] < 0), [10, 11]]
-    nodes = make_nodes(posteriors, labels)
-    found = made(name).estimate(make_communities(*sets), nodes, reference)
+    nodes = with_reference(make_nodes(posteriors, labels), *known)
+    found = made(name).estimate(make_communities(*sets), nodes)
     assert np.isnan(found.prevalence[1:3]).all()
     assert found.converged[1:3].all()
     np.testing.assert_array_equal(found.prevalence[0], found.prevalence[3])
     np.testing.assert_allclose(found.prevalence[4].sum(), 1)
     nothing = make_communities()
-    empty = made(name).estimate(nothing, nodes, reference)
+    empty = made(name).estimate(nothing, nodes)
     assert empty.prevalence.shape == (0, 2)
 
 
 @pytest.mark.parametrize("name", [*NEED_ROWS, *ADJUSTED])
 def test_missing_reference_or_class_is_explained(name):
-    posteriors, reference = drawn(2)
+    posteriors, known = drawn(2)
     nodes, batch = make_nodes(posteriors), make_communities([0, 1])
-    bare = reference_of(reference.prior)
     with pytest.raises(InputError, match="role calibration, or set quantifier = sld"):
-        made(name).estimate(batch, nodes, bare)
+        made(name).estimate(batch, nodes)
     if name in ADJUSTED:
         return  # a class without labelled nodes is assumed to be predicted correctly
-    one = replace(reference, labels=np.zeros(200, np.int32))
+    one = with_reference(nodes, known[0], np.zeros(200, np.int32))
     with pytest.raises(InputError, match=r"every class .* class 'c1' has none"):
-        made(name).estimate(batch, nodes, one)
+        made(name).estimate(batch, one)

@@ -11,22 +11,23 @@ from scipy.sparse import csr_array
 from tests.quantify.classic.test_simplex import adjusted
 from tests.quantify.samples import (
     draw_posteriors,
-    labelled_reference,
     make_communities,
     make_nodes,
+    with_own_reference,
 )
 from xnq_dist.core.errors import StageError
 from xnq_dist.quantify.classic.neighbour_counts import (
     NeighbourCounts,
     neighbour_sums,
 )
+from xnq_dist.quantify.interface import Reference
 
 PRIORS = {"binary": [0.7, 0.3], "four": [0.1, 0.4, 0.3, 0.2]}
 N, KNOWN = 400, 150
 
 
 def drawn(prior, seed=0):
-    """Nodes, labelled reference, adjacency and sets; weighted edges, a few of nodes."""
+    """Nodes, adjacency and sets; weighted edges, a few of nodes."""
     rng = np.random.default_rng(seed)
     posteriors, classes = draw_posteriors(N, np.array(prior), 1.1, seed)
     posteriors[[KNOWN - 1, KNOWN + 7]] = 0
@@ -34,13 +35,10 @@ def drawn(prior, seed=0):
     dense[[3, KNOWN + 1]] = 0
     adjacency = csr_array(dense)
     labels = np.where(np.arange(N) < KNOWN, classes, -1)
-    nodes = make_nodes(posteriors, labels)
-    nodes = replace(nodes, neighbours=neighbour_sums(adjacency, nodes.posteriors))
-    reference = labelled_reference(posteriors[:KNOWN], classes[:KNOWN])
-    rows = np.arange(KNOWN)
-    reference = replace(reference, rows=rows, neighbours=nodes.neighbours[rows])
+    nodes = with_own_reference(make_nodes(posteriors, labels))
+    nodes = nodes.with_neighbours(neighbour_sums(adjacency, nodes.posteriors))
     sets = [rng.choice(N, n) for n in (5, 40, 300)]
-    return nodes, reference, adjacency, sets
+    return nodes, adjacency, sets
 
 
 def slow_pairs(nodes, dense, v, hard):
@@ -74,10 +72,10 @@ def slow_mean(nodes, adjacency, members, hard):
 @pytest.mark.parametrize("name", ["nacc", "npacc"])
 @pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
 def test_estimates_are_those_of_the_slow_twin(name, prior):
-    nodes, reference, adjacency, sets = drawn(prior)
+    nodes, adjacency, sets = drawn(prior)
     hard, width = name == "nacc", len(prior)
     batch = make_communities(*sets)
-    found = NeighbourCounts(name).estimate(batch, nodes, reference)
+    found = NeighbourCounts(name).estimate(batch, nodes)
     matrix = np.stack(
         [
             slow_mean(nodes, adjacency, np.flatnonzero(nodes.labels == code), hard)
@@ -85,7 +83,7 @@ def test_estimates_are_those_of_the_slow_twin(name, prior):
         ],
         axis=1,
     )
-    made = NeighbourCounts(name).rates(reference)
+    made = NeighbourCounts(name).rates(nodes.reference)
     np.testing.assert_allclose(made, matrix, atol=1e-7)
     np.testing.assert_allclose(made.sum(axis=0), 1)
     for s, members in enumerate(sets):
@@ -98,9 +96,8 @@ def test_estimates_are_those_of_the_slow_twin(name, prior):
 
 def test_class_without_usable_labelled_nodes_is_predicted_as_itself():
     rows = np.float32([[0.8, 0.1, 0.1], [0, 0, 0]])
-    reference = labelled_reference(rows, np.array([0, 1]))
     around = np.concatenate([rows, rows], axis=1, dtype=np.float64)
-    reference = replace(reference, neighbours=around)
+    reference = Reference(rows, np.array([0, 1], np.int32), neighbours=around)
     matrix = NeighbourCounts("nacc").rates(reference)
     # Class 1 has one node, which has no posterior.
     np.testing.assert_array_equal(matrix, np.eye(9)[:, [0, 4, 8]])
@@ -108,11 +105,12 @@ def test_class_without_usable_labelled_nodes_is_predicted_as_itself():
 
 @pytest.mark.parametrize("name", ["nacc", "npacc"])
 def test_missing_parts_are_named(name):
-    nodes, reference, _, _ = drawn(PRIORS["binary"])
+    nodes, _, _ = drawn(PRIORS["binary"])
     batch = make_communities([KNOWN, KNOWN + 2])
-    for table, known in (
-        (replace(nodes, neighbours=None), reference),
-        (nodes, replace(reference, neighbours=None)),
+    reference = replace(nodes.reference, neighbours=None)
+    for table in (
+        replace(nodes, neighbours=None),
+        replace(nodes, reference=reference),
     ):
         with pytest.raises(StageError, match=f"= {name} did not get the sums"):
-            NeighbourCounts(name).estimate(batch, table, known)
+            NeighbourCounts(name).estimate(batch, table)

@@ -10,10 +10,10 @@ import pytest
 from tests.quantify.samples import (
     draw_posteriors,
     field_library,
-    labelled_reference,
     make_communities,
     make_nodes,
     their_quantifier,
+    with_reference,
 )
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.quantifiers import QUANTIFIERS
@@ -59,7 +59,7 @@ def test_estimates_are_those_of_quapy(name, prior, monkeypatch):
         "quapy.functional.prevalence_linspace", lambda **_: np.linspace(0, 1, 101)
     )
     posteriors, classes = over_confident(prior)
-    reference = labelled_reference(posteriors[:600], classes[:600])
+    nodes = with_reference(make_nodes(posteriors), posteriors[:600], classes[:600])
     said = posteriors.astype(np.float64)
     if name in ("cc", "acc"):
         said = np.eye(len(prior))[posteriors.argmax(axis=1)]
@@ -70,11 +70,11 @@ def test_estimates_are_those_of_quapy(name, prior, monkeypatch):
             getattr(library, kind), said[:600], classes[:600], **options
         )
     if name == "sld":
-        theirs.train_prevalence = reference.prior
+        theirs.train_prevalence = nodes.prior
     rng = np.random.default_rng(0)
     sets = [rng.integers(600, 1600, n) for n in (4, 50, 300, 500)]
-    nodes, batch = make_nodes(posteriors), make_communities(*sets)
-    found = make_quantifier(name, load_settings()).estimate(batch, nodes, reference)
+    batch = make_communities(*sets)
+    found = make_quantifier(name, load_settings()).estimate(batch, nodes)
     assert found.converged.all()
     for ours, members in zip(found.prevalence, sets, strict=True):
         other = theirs.aggregate(said[members])

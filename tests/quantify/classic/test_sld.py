@@ -12,7 +12,6 @@ from tests.quantify.samples import (
     field_library,
     make_communities,
     make_nodes,
-    reference_of,
     slow_sld,
 )
 from xnq_dist.quantify.classic import sld
@@ -28,9 +27,9 @@ PRIORS = {
 
 
 def estimate(posteriors, members, prior, quantifier=None, labels=None) -> Estimates:
-    nodes = make_nodes(posteriors, labels)
+    nodes = make_nodes(posteriors, labels, prior)
     batch = members if isinstance(members, Communities) else make_communities(*members)
-    return (quantifier or Sld()).estimate(batch, nodes, reference_of(prior))
+    return (quantifier or Sld()).estimate(batch, nodes)
 
 
 def shifted_sets(prior, seed=0, sizes=(1, 2, 7, 8, 9, 100, 1500)):

@@ -14,33 +14,26 @@ from tests.quantify.samples import (
     draw_posteriors,
     make_communities,
     make_nodes,
-    reference_of,
+    with_own_reference,
 )
 from xnq_dist.quantify.classic.sld import Sld
 from xnq_dist.quantify.default.auto import Auto, interval_of_counts
 from xnq_dist.quantify.default.estimator_fit import Held, Learnt, shift_variance
-from xnq_dist.quantify.interface import Reference, combine
+from xnq_dist.quantify.interface import combine
 from xnq_dist.quantify.registry import make_quantifier
 
 N = 600
 
 
-def reference_from(nodes) -> Reference:
-    rows = np.flatnonzero(nodes.labels >= 0)
-    labels, own = nodes.labels[rows], nodes.posteriors[rows]
-    prior = np.bincount(labels, minlength=own.shape[1]) / len(rows)
-    return Reference(prior, own, labels, rows=rows)
-
-
 def drawn(n_classes: int, seed: int = 0):
-    """Nodes, their reference, groups and the classes of all nodes."""
+    """Nodes, groups and the classes of all nodes."""
     prior = np.arange(1, n_classes + 1) / np.arange(1, n_classes + 1).sum()
     posteriors, classes = draw_posteriors(N, prior, 1.0, seed)
     rng = np.random.default_rng(seed + 100)
     labels = np.where(rng.random(N) < 0.3, classes, -1)
-    nodes = make_nodes(posteriors, labels)
+    nodes = with_own_reference(make_nodes(posteriors, labels))
     groups = (np.arange(N) * 7 % 20).astype(np.int32)
-    return nodes, reference_from(nodes), groups, classes
+    return nodes, groups, classes
 
 
 def slow_covariance(nodes, learnt: Learnt, a, b, k: int, code: int) -> float:
@@ -72,13 +65,13 @@ def slow_covariance(nodes, learnt: Learnt, a, b, k: int, code: int) -> float:
 @pytest.mark.parametrize("partitions", [1, 3])
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_estimates_are_known_labels_and_mean_posteriors(n_classes, partitions):
-    nodes, reference, groups, _ = drawn(n_classes)
+    nodes, groups, _ = drawn(n_classes)
     groups = np.stack([groups, np.arange(N) % 3, np.arange(N) // 9])[:partitions]
-    auto = Auto(learnt=Learnt.of(nodes, reference, groups))
+    auto = Auto(learnt=Learnt.of(nodes, groups))
     sets = [np.arange(40), np.arange(30, 200), np.flatnonzero(nodes.labels >= 0)[:5]]
     sets.append(np.arange(N))
     batch = make_communities(*sets)
-    found = auto.estimate(batch, nodes, reference)
+    found = auto.estimate(batch, nodes)
     answer = combine(batch, nodes, found, "count")
     p = nodes.posteriors.astype(np.float64)
     p /= p.sum(axis=1, keepdims=True)
@@ -98,14 +91,14 @@ def test_estimates_are_known_labels_and_mean_posteriors(n_classes, partitions):
 
 
 def test_nodes_without_a_posterior_count_as_the_prior():
-    nodes, reference, groups, _ = drawn(2)
+    nodes, groups, _ = drawn(2)
     posteriors = nodes.posteriors.copy()
     free = np.flatnonzero(nodes.labels < 0)
     posteriors[free[:10]] = 0
     nodes = dataclasses.replace(nodes, posteriors=posteriors)
-    auto = Auto(learnt=Learnt.of(nodes, reference, groups))
-    found = auto.estimate(make_communities(free[:10]), nodes, reference)
-    np.testing.assert_allclose(found.prevalence[0], reference.prior)
+    auto = Auto(learnt=Learnt.of(nodes, groups))
+    found = auto.estimate(make_communities(free[:10]), nodes)
+    np.testing.assert_allclose(found.prevalence[0], nodes.prior)
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.6, 1.5])
@@ -124,26 +117,24 @@ def test_groups_without_labels_are_less_certain():
     posteriors = np.stack([1 - level, level], axis=1)
     labels = np.where(rng.random(N) < level, 1, 0)
     labels[(rng.random(N) < 0.5) | (groups < 5)] = -1
-    nodes = make_nodes(posteriors, labels)
-    reference = reference_from(nodes)
-    learnt = Learnt.of(nodes, reference, groups)
+    nodes = with_own_reference(make_nodes(posteriors, labels))
+    learnt = Learnt.of(nodes, groups)
     assert (learnt.without > 5 * learnt.within).all()
     assert learnt.variances[:5].min() > learnt.variances[5:].max()
     # Errors of complete held-out groups replace the bound.
-    apart = Held(reference.rows, reference.posteriors)
-    held = Learnt.of(nodes, reference, groups, held=apart)
+    apart = Held(nodes.reference.rows, nodes.reference.posteriors)
+    held = Learnt.of(nodes, groups, held=apart)
     # Of some of the nodes as well: every other one.
     some = Held(*(values[::2] for values in vars(apart).values()))
-    half = Learnt.of(nodes, reference, groups, held=some)
+    half = Learnt.of(nodes, groups, held=some)
     assert (half.without < learnt.without).all()
     assert (held.without < learnt.without).all()
 
 
 def test_intervals_are_wide_without_labels():
-    nodes, *_ = drawn(2)
-    nodes = dataclasses.replace(nodes, labels=np.full(N, -1, np.int32))
+    nodes = make_nodes(drawn(2)[0].posteriors, prior=[0.4, 0.6])
     auto, batch = Auto(), make_communities(np.arange(N))
-    found = auto.estimate(batch, nodes, reference_of([0.4, 0.6]))
+    found = auto.estimate(batch, nodes)
     assert (found.upper - found.lower > 0.4).all()
 
 
@@ -168,25 +159,25 @@ def test_an_interval_from_zero_starts_at_positive_zero():
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_samples_drawn_by_class_keep_the_estimates_of_sld(n_classes):
-    nodes, reference, _, classes = drawn(n_classes)
+    nodes, _, classes = drawn(n_classes)
     free = np.flatnonzero(nodes.labels < 0)
     batch = make_communities(*(free[classes[free] == y][:40] for y in range(n_classes)))
     settings = small_settings("quantifier=auto", "memberships.drawn=by_class")
     by_class = make_quantifier("auto", settings)
     assert by_class.name == "sld"
-    found = by_class.estimate(batch, nodes, reference)
+    found = by_class.estimate(batch, nodes)
     plain = Sld()
     free = nodes.posteriors[nodes.labels < 0].astype(np.float64).mean(axis=0)
     np.testing.assert_allclose(nodes.mean_posterior, free / free.sum(), rtol=1e-9)
-    start = dataclasses.replace(reference, prior=nodes.mean_posterior)
-    same = plain.estimate(batch, nodes, start)
+    start = dataclasses.replace(nodes, prior=nodes.mean_posterior)
+    same = plain.estimate(batch, start)
     np.testing.assert_array_equal(found.prevalence, same.prevalence)
     truth = np.eye(n_classes)
     covered = (found.lower <= truth + 1e-9) & (truth <= found.upper + 1e-9)
     assert covered.mean() > 0.8
     assert (found.upper - found.lower).mean() < 0.6
     mean = make_quantifier("auto", small_settings("quantifier=auto"))
-    other = mean.estimate(batch, nodes, reference).prevalence
+    other = mean.estimate(batch, nodes).prevalence
     assert np.abs(found.prevalence - truth).mean() < np.abs(other - truth).mean() / 2
 
 
@@ -202,19 +193,15 @@ def test_samples_match_a_constant_where_posteriors_are_noise(n_classes):
         posteriors = np.exp(noise) / np.exp(noise).sum(axis=1, keepdims=True)
         truth = rng.integers(0, n_classes, 1000).astype(np.int32)
         labels = np.where(np.arange(1000) < 60, truth, -1).astype(np.int32)
-        nodes = make_nodes(posteriors, labels)
-        prior = np.bincount(truth[:60], minlength=n_classes) / 60
-        reference = Reference(
-            prior, posteriors=nodes.posteriors[:60], labels=labels[:60]
-        )
+        nodes = with_own_reference(make_nodes(posteriors, labels))
         share = rng.dirichlet(np.ones(n_classes))
         chosen = rng.choice(
             np.arange(60, 1000), 200, p=share[truth[60:]] / share[truth[60:]].sum()
         )
         batch = make_communities(chosen)
         true = np.bincount(truth[chosen], minlength=n_classes) / 200
-        found = [q.estimate(batch, nodes, reference).prevalence[0] for q in quantifiers]
-        errors.append([np.abs(each - true).mean() for each in (*found, prior)])
+        found = [q.estimate(batch, nodes).prevalence[0] for q in quantifiers]
+        errors.append([np.abs(each - true).mean() for each in (*found, nodes.prior)])
     auto, sld, constant = np.mean(errors, axis=0)
     assert auto < 1.03 * constant < sld
 
@@ -238,14 +225,14 @@ def test_intervals_cover_groups_unions_and_the_complete_graph(where):
         level = brentq(lambda b, own=own: own[0] - expit(own[1] + b).sum(), -9, 9)
         f = expit(logits + level)
         nodes = make_nodes(np.stack([1 - f, f], axis=1), np.where(known, truth, -1))
-        reference = reference_from(nodes)
-        auto = Auto(learnt=Learnt.of(nodes, reference, groups))
+        nodes = with_own_reference(nodes)
+        auto = Auto(learnt=Learnt.of(nodes, groups))
         ones = [np.flatnonzero(groups == g) for g in range(40)]
         tens = [np.concatenate(ones[k : k + 10]) for k in range(0, 40, 10)]
         kinds = {"one": ones, "ten": tens, "whole": [np.arange(n)]}
         for kind, sets in kinds.items():
             batch = make_communities(*sets)
-            found = auto.estimate(batch, nodes, reference)
+            found = auto.estimate(batch, nodes)
             for s, members in enumerate(sets):
                 share = truth[members[~known[members]]].mean()
                 lower, upper = found.lower[s, 1], found.upper[s, 1]

@@ -111,7 +111,7 @@ def test_stage_estimates_as_one_process(made, client, tmp_path, drawn):
     path, sets = draw_memberships(tmp_path)
     chosen = "labelled=exclude", f"labels.drawn={drawn}"
     table = answered(made.run, estimated(made, client, path, *chosen))
-    nodes, reference = load_node_table(made.run)
+    nodes = load_node_table(made.run)
     manifest = made.run.stage("graph").manifest()
     adjacency = layout.read_adjacency(manifest)
     batch = make_communities(*(sets[name] for name in sorted(sets)))
@@ -119,11 +119,11 @@ def test_stage_estimates_as_one_process(made, client, tmp_path, drawn):
         leiden(adjacency, resolution, 0).astype(np.int32) for resolution in (3.0, 10.0)
     )
     settings = small_settings("quantifier=auto", *chosen)
-    tables = nodes, with_own_folds(made.run, nodes), reference
-    learnt, _ = learn_in_process(*tables, adjacency, groups, settings)
+    compared = with_own_folds(made.run, nodes)
+    learnt, _ = learn_in_process(nodes, compared, adjacency, groups, settings)
     assert (learnt.tilt is None) == (drawn == "random")
-    parts = fit_weights(label_evidence(batch, nodes, reference))
-    found = Auto(learnt=learnt, parts=parts).estimate(batch, nodes, reference)
+    parts = fit_weights(label_evidence(batch, nodes))
+    found = Auto(learnt=learnt, parts=parts).estimate(batch, nodes)
     for name, values in (
         ("prevalence", found.prevalence),
         ("lower", found.lower),
@@ -133,9 +133,9 @@ def test_stage_estimates_as_one_process(made, client, tmp_path, drawn):
         own = table[name].to_numpy(zero_copy_only=False)
         np.testing.assert_array_equal(own, values.ravel())
     if drawn == "random":
-        points = Auto(parts=parts).estimate(batch, nodes, reference).prevalence
+        points = Auto(parts=parts).estimate(batch, nodes).prevalence
         np.testing.assert_array_equal(points, found.prevalence)
-        former = Auto().estimate(batch, nodes, reference).prevalence
+        former = Auto().estimate(batch, nodes).prevalence
         assert not np.array_equal(points, former)
     facts = made.run.complete("quantify").facts["pooled"]
     assert facts["weights"] == parts.tolist()

@@ -10,12 +10,12 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import logsumexp, xlogy
 
-from tests.quantify.default.test_auto import reference_from
 from tests.quantify.samples import (
     draw_posteriors,
     make_communities,
     make_nodes,
     members_of,
+    with_own_reference,
 )
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.estimator_fit import Learnt
@@ -31,7 +31,6 @@ from xnq_dist.quantify.interface import (
     UNSEEN,
     Communities,
     NodeTable,
-    Reference,
     combine,
 )
 
@@ -55,15 +54,14 @@ def tables(n_classes: int, shift: float, seed: int = 0):
     classes = np.minimum(classes, n_classes - 1)
     labels = np.where(rng.random(len(classes)) < 0.3, classes, -1)
     labels[community == 29] = -1
-    nodes = make_nodes(posteriors, labels)
+    nodes = with_own_reference(make_nodes(posteriors, labels))
     sets = [np.flatnonzero(community == s) for s in range(30)]
-    return nodes, reference_from(nodes), make_communities(*sets), classes
+    return nodes, make_communities(*sets), classes
 
 
 def slow(
     batch: Communities,
     nodes: NodeTable,
-    reference: Reference,
     weights: np.ndarray,
     tilts: np.ndarray | float,
 ):
@@ -136,15 +134,15 @@ def slow(
 
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_kernels_agree_with_the_definition(n_classes):
-    nodes, reference, batch, _ = tables(n_classes, 1.5)
-    evidence = label_evidence(batch, nodes, reference)
+    nodes, batch, _ = tables(n_classes, 1.5)
+    evidence = label_evidence(batch, nodes)
     weights = fit_weights(evidence)
     some = [0, 1, 15, 29]  # communities, of which the last has no labels
     few = make_communities(*(np.arange(s * SIZE, (s + 1) * SIZE) for s in some))
     tilts = np.linspace(0.5, 1.5, n_classes)
     for factors in (1.0, tilts):
-        pooled = pooled_members(batch, nodes, reference, weights, factors)
-        expected = slow(few, nodes, reference, weights, factors)
+        pooled = pooled_members(batch, nodes, weights, factors)
+        expected = slow(few, nodes, weights, factors)
         around_0 = slice(len(SPREADS))
         of_some = evidence[some[:-1]]
         np.testing.assert_allclose(
@@ -159,8 +157,8 @@ def test_kernels_agree_with_the_definition(n_classes):
 
 
 def test_weights_maximise_the_likelihood_with_the_pseudo_communities():
-    nodes, reference, batch, _ = tables(2, 1.5)
-    evidence = label_evidence(batch, nodes, reference)
+    nodes, batch, _ = tables(2, 1.5)
+    evidence = label_evidence(batch, nodes)
     likelihood = np.exp(evidence)
 
     def value(w, added):
@@ -177,27 +175,27 @@ def test_weights_maximise_the_likelihood_with_the_pseudo_communities():
 
 
 def test_samples_by_class_need_posteriors_with_skill():
-    nodes, _, batch, _ = tables(2, 1.5)
+    nodes, batch, _ = tables(2, 1.5)
     noise = dataclasses.replace(nodes, posteriors=np.full_like(nodes.posteriors, 0.5))
-    blind = label_evidence(batch, noise, reference_from(noise))
+    blind = label_evidence(batch, with_own_reference(noise))
     assert (blind[1, len(SPREADS) :] == -np.inf).all()
     assert fit_weights(blind)[:, len(SPREADS) :].sum() == 0
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_the_interval_is_the_mixtures_with_the_shared_errors(n_classes):
-    nodes, reference, batch, _ = tables(n_classes, 3.0, seed=3)
-    learnt = Learnt.of(nodes, reference, np.arange(len(nodes.labels)) // 90)
-    weights = fit_weights(label_evidence(batch, nodes, reference))
+    nodes, batch, _ = tables(n_classes, 3.0, seed=3)
+    learnt = Learnt.of(nodes, np.arange(len(nodes.labels)) // 90)
+    weights = fit_weights(label_evidence(batch, nodes))
     alone = Auto(learnt=learnt)
-    former = alone.estimate(batch, nodes, reference)
+    former = alone.estimate(batch, nodes)
     auto = dataclasses.replace(alone, parts=weights)
-    found = auto.estimate(batch, nodes, reference)
-    pooled = pooled_members(batch, nodes, reference, weights)
+    found = auto.estimate(batch, nodes)
+    pooled = pooled_members(batch, nodes, weights)
     free = np.array(
         [(nodes.labels[s * SIZE : (s + 1) * SIZE] < 0).sum() for s in range(30)]
     )[:, None]
-    binomial = pooled_members(batch, nodes, reference, PLAIN)
+    binomial = pooled_members(batch, nodes, PLAIN)
     shared = (former.sd * free) ** 2 - binomial.variance
     np.testing.assert_allclose(found.prevalence, pooled.mean)
     np.testing.assert_allclose(
@@ -208,46 +206,50 @@ def test_the_interval_is_the_mixtures_with_the_shared_errors(n_classes):
 
 
 def test_a_community_keeps_its_bits_among_any_others():
-    nodes, reference, batch, _ = tables(3, 1.0)
-    evidence = label_evidence(batch, nodes, reference)
+    nodes, batch, _ = tables(3, 1.0)
+    evidence = label_evidence(batch, nodes)
     weights = fit_weights(evidence)
-    whole = pooled_members(batch, nodes, reference, weights)
+    whole = pooled_members(batch, nodes, weights)
     for s in (0, 7, 29):
         members = members_of(batch, s)
         some = make_communities(np.arange(100), members, np.arange(40))
-        own = label_evidence(some, nodes, reference)[1:-1]  # none without labels
+        own = label_evidence(some, nodes)[1:-1]  # none without labels
         np.testing.assert_array_equal(own, evidence[s : s + 1])
-        alone = pooled_members(some, nodes, reference, weights)
+        alone = pooled_members(some, nodes, weights)
         np.testing.assert_array_equal(alone.mean[1], whole.mean[s])
         np.testing.assert_array_equal(alone.variance[1], whole.variance[s])
 
 
 def test_no_labelled_member_and_no_unlabelled_one_give_the_prior_and_nothing():
-    nodes, reference, _, _ = tables(2, 1.0)
+    nodes, _, _ = tables(2, 1.0)
     labelled = np.flatnonzero(nodes.labels >= 0)
     batch = make_communities([], labelled[:5], np.flatnonzero(nodes.labels < 0)[:5])
-    evidence = label_evidence(batch, nodes, reference)
+    evidence = label_evidence(batch, nodes)
     assert evidence.shape == (1, PARTS)
-    found = pooled_members(batch, nodes, reference, fit_weights(evidence))
+    found = pooled_members(batch, nodes, fit_weights(evidence))
     assert found.known.tolist() == [0, 5, 0]
     assert np.isnan(found.mean[:2]).all()
     assert (found.variance[:2] == 0).all()
 
 
 def test_labels_of_unequal_weight_count_as_many_as_they_are_worth():
-    nodes, reference, batch, _ = tables(2, 1.0)
-    n = len(reference.rows)
-    equal = dataclasses.replace(reference, weights=np.full(n, 7.0))
-    np.testing.assert_array_equal(
-        label_evidence(batch, nodes, reference), label_evidence(batch, nodes, equal)
-    )
-    some = dataclasses.replace(reference, weights=np.where(np.arange(n) % 2, 1e-9, 1.0))
+    nodes, batch, _ = tables(2, 1.0)
+    rows = nodes.reference.rows
+
+    def evidence(weights):
+        reference = dataclasses.replace(nodes.reference, weights=weights)
+        weighted = dataclasses.replace(nodes, reference=reference)
+        return label_evidence(batch, weighted)
+
+    equal = evidence(np.full(len(rows), 7.0))
+    np.testing.assert_array_equal(label_evidence(batch, nodes), equal)
+    some = evidence(np.where(np.arange(len(rows)) % 2, 1e-9, 1.0))
     half = dataclasses.replace(nodes, labels=nodes.labels.copy())
-    half.labels[reference.rows[1::2]] = -1
+    half.labels[rows[1::2]] = -1
     # SLD's shift depends on who is unlabelled.
     around_0 = slice(len(SPREADS))
     np.testing.assert_allclose(
-        label_evidence(batch, nodes, some)[:, around_0],
-        label_evidence(batch, half, reference_from(half))[:, around_0],
+        some[:, around_0],
+        label_evidence(batch, with_own_reference(half))[:, around_0],
         atol=1e-6,
     )

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.conftest import small_settings
-from tests.quantify.default.test_auto import N, drawn, reference_from
-from tests.quantify.samples import make_communities, make_nodes
+from tests.quantify.default.test_auto import N, drawn
+from tests.quantify.samples import make_communities, make_nodes, with_own_reference
 from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.settings import LabelSettings
 from xnq_dist.quantify.default.auto import Auto
@@ -38,11 +38,11 @@ def some_tilt(n_classes: int) -> Tilt:
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_estimates_are_the_mixture_of_two_scenarios_or_one_alone(n_classes):
-    nodes, reference, groups, _ = drawn(n_classes)
+    nodes, groups, _ = drawn(n_classes)
     tilt = some_tilt(n_classes)
-    auto = Auto(learnt=Learnt.of(nodes, reference, groups, tilt=tilt))
+    auto = Auto(learnt=Learnt.of(nodes, groups, tilt=tilt))
     sets = [np.arange(40), np.arange(30, 200), np.arange(600)]
-    inputs = make_communities(*sets), nodes, reference
+    inputs = make_communities(*sets), nodes
     found = auto.estimate(*inputs)
     plain = tilted_by_hand(nodes, np.ones(n_classes))
     both = 0.7 * plain + 0.3 * tilted_by_hand(nodes, tilt.factors)
@@ -94,9 +94,9 @@ def found_selection(**changes) -> Selection:
     ],
 )
 def test_labels_drawn_decides_between_the_scenarios(declared, changes, share, alone):
-    nodes, reference, groups, _ = drawn(2)
+    nodes, groups, _ = drawn(2)
     labels = LabelSettings(drawn=declared)
-    tilt = tilt_of(labels, found_selection(**changes), nodes, reference.prior)
+    tilt = tilt_of(labels, found_selection(**changes), nodes)
     if share is None:
         assert tilt is None
         return
@@ -111,7 +111,7 @@ def test_labels_drawn_decides_between_the_scenarios(declared, changes, share, al
         q, w = f[:, 1].mean(), (f[:, 1] * f[:, 0]).mean()
         more = (tilt.shift[0] - 0.16) * w**2
         assert more == pytest.approx((0.5 * q * (1 - q)) ** 2, rel=1e-6)
-    learnt = Learnt.of(nodes, reference, groups, tilt=tilt)
+    learnt = Learnt.of(nodes, groups, tilt=tilt)
     again = Learnt.from_arrays(groups, learnt.arrays())
     np.testing.assert_array_equal(again.variances, learnt.variances)
     np.testing.assert_array_equal(again.tilt.factors, tilt.factors)
@@ -120,29 +120,29 @@ def test_labels_drawn_decides_between_the_scenarios(declared, changes, share, al
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_the_complete_graph_has_the_shares_that_are_known(n_classes):
-    nodes, reference, groups, _ = drawn(n_classes)
+    nodes, groups, _ = drawn(n_classes)
     shares = np.arange(n_classes, 0, -1) / np.arange(1, n_classes + 1).sum()
     prior = {name: float(q) for name, q in zip(nodes.classes, shares, strict=True)}
     labels = LabelSettings(prior=prior)
-    tilt = tilt_of(labels, None, nodes, reference.prior)
-    auto = Auto(learnt=Learnt.of(nodes, reference, groups, tilt=tilt))
-    free = auto.estimate(EVERY, nodes, reference).prevalence[0]
+    tilt = tilt_of(labels, None, nodes)
+    auto = Auto(learnt=Learnt.of(nodes, groups, tilt=tilt))
+    free = auto.estimate(EVERY, nodes).prevalence[0]
     known = np.bincount(nodes.labels[nodes.labels >= 0], minlength=n_classes)
     whole = (known + np.count_nonzero(nodes.unlabelled) * free) / len(nodes.labels)
     np.testing.assert_allclose(whole, shares, atol=1e-9)
     # The level is known, so no interval includes a common shift.
     unsure = dataclasses.replace(tilt, known=False)
     other = Auto(learnt=dataclasses.replace(auto.learnt, tilt=unsure))
-    sd = [one.estimate(EVERY, nodes, reference).sd for one in (auto, other)]
+    sd = [one.estimate(EVERY, nodes).sd for one in (auto, other)]
     assert (sd[0] < sd[1]).all()
 
 
 def test_shares_below_those_of_the_labels_are_refused():
-    nodes, reference, *_ = drawn(2)
+    nodes, *_ = drawn(2)
     prior = dict(zip(nodes.classes, (0.999, 0.001), strict=True))
     wrong = r"gives class 'c1' 1 of 600 nodes, but \d+ have its label"
     with pytest.raises(InputError, match=wrong):
-        tilt_of(LabelSettings(prior=prior), None, nodes, reference.prior)
+        tilt_of(LabelSettings(prior=prior), None, nodes)
 
 
 def test_classes_of_the_prior_are_those_of_the_labels():
@@ -166,18 +166,18 @@ def test_a_tilt_found_in_the_nodes_corrects_the_level():
     seen = odds / (1 + odds)
     labels = np.where(known, classes, -1)
     nodes = make_nodes(np.stack([1 - seen, seen], axis=1), labels)
-    reference = reference_from(nodes)
+    nodes = with_own_reference(nodes)
     groups = (rng.integers(0, 20, n).astype(np.int32),)
 
     def nobody(rows):
         return [np.zeros((len(rows), 6))]
 
     settings = small_settings("method=xnq+", "readout.folds=5")
-    selection = study(nodes, reference, groups, nobody, settings)
+    selection = study(nodes, groups, nobody, settings)
     assert selection.verdict == "class"
-    tilt = tilt_of(LabelSettings(), selection, nodes, reference.prior)
-    auto = Auto(learnt=Learnt.of(nodes, reference, groups[0], tilt=tilt))
-    found = auto.estimate(make_communities(np.arange(n)), nodes, reference)
+    tilt = tilt_of(LabelSettings(), selection, nodes)
+    auto = Auto(learnt=Learnt.of(nodes, groups[0], tilt=tilt))
+    found = auto.estimate(make_communities(np.arange(n)), nodes)
     truth = classes[~known].mean()
     assert found.lower[0, 1] <= truth <= found.upper[0, 1]
     corrected = abs(found.prevalence[0, 1] - truth)

@@ -49,9 +49,7 @@ class Counts(Quantifier):
         """What is counted of every node, float64, shape (n, K); K = C."""
         return predicted(posteriors, self.hard)
 
-    def estimate(
-        self, batch: Communities, nodes: NodeTable, reference: Reference
-    ) -> Estimates:
+    def estimate(self, batch: Communities, nodes: NodeTable) -> Estimates:
         """Prevalence among the unlabelled members of every community."""
         usable = usable_members(batch, nodes)
         some = usable.nodes
@@ -61,6 +59,7 @@ class Counts(Quantifier):
         converged = np.ones(len(batch), np.bool_)
         if self.trusts_posteriors:
             return Estimates(means, converged)
+        reference = nodes.reference
         matrix = reference.learnt(self, lambda: self.rates(reference))
         prevalence = np.full((len(batch), matrix.shape[1]), np.nan)
         mixture_kernel(matrix, means, prevalence, converged)

@@ -33,7 +33,6 @@ from xnq_dist.quantify.interface import (
     Estimates,
     NodeTable,
     Quantifier,
-    Reference,
 )
 
 __all__ = ["Histograms", "bin_places", "make", "nearest_hellinger", "nearest_topsoe"]
@@ -68,15 +67,13 @@ class Histograms(Quantifier):
 
     name: str
 
-    def estimate(
-        self, batch: Communities, nodes: NodeTable, reference: Reference
-    ) -> Estimates:
+    def estimate(self, batch: Communities, nodes: NodeTable) -> Estimates:
         """Prevalence among the unlabelled members of every community."""
-        held, labels = reference_rows(self.name, reference, nodes.classes)
-        shares = reference.learnt(self, lambda: self.class_shares(held, labels))
+        held, labels = reference_rows(self.name, nodes)
+        shares = nodes.reference.learnt(self, lambda: self.class_shares(held, labels))
         usable = usable_members(batch, nodes)
         places = self.places(usable.nodes.posteriors.astype(np.float64))
-        estimates = usable.new_estimates(reference.prior)
+        estimates = usable.new_estimates()
         for begin in range(0, len(batch), BLOCK):
             offsets = usable.sets.offsets[begin : begin + BLOCK + 1]
             samples = _samples(offsets, usable.sets.members, places, shares.shape[1])

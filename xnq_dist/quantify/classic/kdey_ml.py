@@ -30,7 +30,6 @@ from xnq_dist.quantify.interface import (
     Estimates,
     NodeTable,
     Quantifier,
-    Reference,
 )
 
 __all__ = ["KdeyMl", "log_densities", "make"]
@@ -58,16 +57,14 @@ class KdeyMl(Quantifier):
 
     name: str = "kdey_ml"
 
-    def estimate(
-        self, batch: Communities, nodes: NodeTable, reference: Reference
-    ) -> Estimates:
+    def estimate(self, batch: Communities, nodes: NodeTable) -> Estimates:
         """Prevalence among the unlabelled members of every community."""
-        held, labels = reference_rows(self.name, reference, nodes.classes)
+        held, labels = reference_rows(self.name, nodes)
         usable = usable_members(batch, nodes)
-        densities = reference.learnt(self, lambda: log_densities(held, labels))
+        densities = nodes.reference.learnt(self, lambda: log_densities(held, labels))
         logs = densities(usable.nodes.posteriors.astype(np.float64))
         ratios = np.exp(logs - logs.max(axis=1, keepdims=True))
-        estimates = usable.new_estimates(reference.prior)
+        estimates = usable.new_estimates()
         likelihood_kernel(
             usable.sets.offsets,
             usable.sets.members,

@@ -8,7 +8,7 @@ import numpy as np
 
 from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.errors import InputError
-from xnq_dist.quantify.interface import Communities, Estimates, NodeTable, Reference
+from xnq_dist.quantify.interface import Communities, Estimates, NodeTable
 
 __all__ = [
     "Usable",
@@ -28,12 +28,12 @@ class Usable:
     unlabelled: Ints
     """Number of unlabelled members, usable or not, shape (S,)."""
 
-    def new_estimates(self, prior: Floats) -> Estimates:
+    def new_estimates(self) -> Estimates:
         """Estimates to fill in, final for communities without usable members.
 
         These are NaN without an unlabelled member, else the prior.
         """
-        size = len(self.unlabelled)
+        size, prior = len(self.unlabelled), self.nodes.prior
         prevalence = np.full((size, len(prior)), np.nan)
         prevalence[self.unlabelled > 0] = prior
         return Estimates(prevalence, np.ones(size, np.bool_))
@@ -56,13 +56,12 @@ def usable_members(batch: Communities, nodes: NodeTable) -> Usable:
     return Usable(nodes.of(rows), sets, free.sizes)
 
 
-def reference_rows(
-    name: str, reference: Reference, classes: tuple[str, ...]
-) -> tuple[Floats, Ints32]:
+def reference_rows(name: str, nodes: NodeTable) -> tuple[Floats, Ints32]:
     """Return the reference's posteriors (m, C) and labels (m,), without rows of zeros.
 
     No row of some class is an `InputError`.
     """
+    reference, classes = nodes.reference, nodes.classes
     values = np.asarray(reference.posteriors, np.float64)
     nonzero = values.sum(axis=1) > 0
     values, labels = values[nonzero], reference.labels[nonzero]

@@ -24,7 +24,6 @@ from xnq_dist.quantify.interface import (
     Estimates,
     NodeTable,
     Quantifier,
-    Reference,
 )
 
 __all__ = ["Sld", "guarded_prior", "make", "tile_bytes"]
@@ -52,10 +51,14 @@ class Sld(Quantifier):
     """Pseudo-members at the prior, added to every community."""
     name: str = "sld"
 
-    def estimate(
-        self, batch: Communities, nodes: NodeTable, reference: Reference
-    ) -> Estimates:
+    def estimate(self, batch: Communities, nodes: NodeTable) -> Estimates:
         """Prevalence among the unlabelled members of every community."""
+        return self.from_prior(batch, nodes, nodes.prior)
+
+    def from_prior(
+        self, batch: Communities, nodes: NodeTable, prior: Floats
+    ) -> Estimates:
+        """`estimate` as if the posteriors were calibrated to another `prior`."""
         size, n_classes = len(batch), nodes.posteriors.shape[1]
         estimates = Estimates(
             np.full((size, n_classes), np.nan),
@@ -68,7 +71,7 @@ class Sld(Quantifier):
             free.offsets,
             free.members,
             nodes.posteriors,
-            guarded_prior(reference.prior),
+            guarded_prior(prior),
             self.tolerance,
             self.max_iterations,
             self.pseudo,

@@ -41,7 +41,6 @@ from xnq_dist.quantify.interface import (
     Estimates,
     NodeTable,
     Quantifier,
-    Reference,
 )
 
 __all__ = [
@@ -69,36 +68,28 @@ class Auto(Quantifier):
     name: str = "auto"
     gives_intervals = True
 
-    def estimate(
-        self, batch: Communities, nodes: NodeTable, reference: Reference
-    ) -> Estimates:
+    def estimate(self, batch: Communities, nodes: NodeTable) -> Estimates:
         """Prevalence among the unlabelled members of every community."""
         tilt = None if self.learnt is None else self.learnt.tilt
         if tilt is None or tilt.alone:
-            return self.in_scenario(tilt, batch, nodes, reference)
-        plain, tilted = (
-            self.in_scenario(each, batch, nodes, reference) for each in (None, tilt)
-        )
+            return self.in_scenario(tilt, batch, nodes)
+        plain, tilted = (self.in_scenario(each, batch, nodes) for each in (None, tilt))
         return _mixed((plain, tilted), tilt.share, self.level)
 
     def in_scenario(
-        self,
-        tilt: Tilt | None,
-        batch: Communities,
-        nodes: NodeTable,
-        reference: Reference,
+        self, tilt: Tilt | None, batch: Communities, nodes: NodeTable
     ) -> Estimates:
         """`estimate` in the scenario `tilt`; None: labels are a random sample."""
         learnt = self.learnt
         if learnt is None:
             one_group = np.zeros(len(nodes.labels), np.int32)
-            learnt = Learnt.of(nodes, reference, one_group)
-        tilt = tilt or Tilt.none(len(reference.prior))
+            learnt = Learnt.of(nodes, one_group)
+        tilt = tilt or Tilt.none(len(nodes.classes))
         free = batch.only(nodes.unlabelled)
-        sums = node_sums(free, nodes, reference.prior, learnt, tilt)
+        sums = node_sums(free, nodes, learnt, tilt)
         mean, variance, unseen = sums.mean, sums.variance, None
         if self.parts is not None:
-            pooled = pooled_members(batch, nodes, reference, self.parts, tilt.factors)
+            pooled = pooled_members(batch, nodes, self.parts, tilt.factors)
             moved = pooled.variance + (variance - sums.weight)
             wider = (moved > WIDER**2 * variance).any(axis=1)
             unseen = wider & (pooled.known == 0)

@@ -58,19 +58,18 @@ class DrawnByClass(Quantifier):
     name: str = "sld"
     gives_intervals = True
 
-    def estimate(
-        self, batch: Communities, nodes: NodeTable, reference: Reference
-    ) -> Estimates:
+    def estimate(self, batch: Communities, nodes: NodeTable) -> Estimates:
         """SLD's prevalence among the unlabelled members, with intervals."""
-        if np.isfinite(nodes.mean_posterior).all():
-            reference = replace(reference, prior=nodes.mean_posterior)
-        sld = Sld() if _skilled(reference) else Sld(TOLERANCE, pseudo=PSEUDO)
+        prior = nodes.mean_posterior
+        if not np.isfinite(prior).all():
+            prior = nodes.prior
+        sld = Sld() if _skilled(nodes.reference) else Sld(TOLERANCE, pseudo=PSEUDO)
         free = batch.only(nodes.unlabelled)
-        estimates = sld.estimate(free, nodes, reference)
+        estimates = sld.from_prior(free, nodes, prior)
         ends = np.empty((2, *estimates.prevalence.shape))
         for code in nodes.class_codes:
             share = estimates.prevalence[:, code]
-            ends[:, :, code] = self._ends(free, nodes, reference, share, code)
+            ends[:, :, code] = self._ends(free, nodes, prior, share, code)
         if nodes.class_codes == [1]:
             ends[:, :, 0] = 1 - ends[::-1, :, 1]
         return replace(
@@ -83,7 +82,7 @@ class DrawnByClass(Quantifier):
         self,
         free: Communities,
         nodes: NodeTable,
-        reference: Reference,
+        prior: Floats,
         share: Floats,
         code: int,
     ) -> Floats:
@@ -108,16 +107,16 @@ class DrawnByClass(Quantifier):
             totals = np.bincount(community, values, minlength=len(free))
             return totals.astype(np.float64)
 
-        known = len(reference.labels) or 1000
+        known = len(nodes.reference.labels) or 1000
         logits = _logits(nodes.posteriors[free.members], code, np.log(known + 1.0))
-        prior = np.clip(reference.prior[code], 1e-4, 1 - 1e-4)
+        expected = np.clip(prior[code], 1e-4, 1 - 1e-4)
         size = np.maximum(free.sizes, 1.0)
-        q = (size * np.nan_to_num(share, nan=prior) + 2 * prior) / (size + 2)
-        z = logits + (_log_odds(q) - _log_odds(prior))[community]
+        q = (size * np.nan_to_num(share, nan=expected) + 2 * expected) / (size + 2)
+        z = logits + (_log_odds(q) - _log_odds(expected))[community]
         spread = sums(expit(z) * expit(-z)) / size
         kappa = np.clip(spread / (q * (1 - q)), 0.0, 0.999)
         middle = sums(logits) / size
-        covariance = _calibration_covariance(reference, code)
+        covariance = _calibration_covariance(nodes.reference, code)
         calibration = (
             covariance[0, 0]
             + 2 * covariance[0, 1] * middle
@@ -129,20 +128,18 @@ class DrawnByClass(Quantifier):
         return np.stack([np.floor(ends[0] * size), np.ceil(ends[1] * size)]) / size
 
 
-def class_shifts(
-    batch: Communities, nodes: NodeTable, reference: Reference
-) -> Floats | None:
+def class_shifts(batch: Communities, nodes: NodeTable) -> Floats | None:
     """Logs of SLD's estimates over the graph's class shares, shape (S, C).
 
     The shifts of the members' log-posteriors, up to a constant, if a community is a
     sample drawn by class; 0 without unlabelled members. None where the posteriors are
     not shown to be better than class shares alone.
     """
-    if not (np.isfinite(nodes.mean_posterior).all() and _skilled(reference)):
+    if not (np.isfinite(nodes.mean_posterior).all() and _skilled(nodes.reference)):
         return None
     prior = guarded_prior(nodes.mean_posterior)
     sld = Sld(TOLERANCE, pseudo=PSEUDO)
-    share = sld.estimate(batch, nodes, replace(reference, prior=prior)).prevalence
+    share = sld.from_prior(batch, nodes, prior).prevalence
     return np.nan_to_num(np.log(share / prior))
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
 from xnq_dist.quantify.default.scenarios import Tilt
-from xnq_dist.quantify.interface import NodeTable, Reference
+from xnq_dist.quantify.interface import NodeTable
 from xnq_dist.selection.scored_rows import normalised
 
 __all__ = [
@@ -103,7 +103,6 @@ class Learnt:
     def of(
         cls,
         nodes: NodeTable,
-        reference: Reference,
         groups: NDArray[np.integer],
         held: Held | None = None,
         tilt: Tilt | None = None,
@@ -116,8 +115,9 @@ class Learnt:
         groups without labels, because it includes all differences between groups.
         """
         numbered, ends = _numbered(groups)
+        reference, prior = nodes.reference, nodes.prior
         labels, rows = reference.labels, reference.rows
-        posteriors = normalised(reference.posteriors, reference.prior)
+        posteriors = normalised(reference.posteriors, prior)
         every = numbered[:, rows]
         each = np.ones(len(labels))
         if reference.weights is not None:
@@ -125,8 +125,7 @@ class Learnt:
         effective = len(labels) ** 2 / max((each**2).sum(), 1e-300)
         least = 1.0 / (effective + 2.0)
         if held is None:
-            prior = reference.prior / reference.prior.sum()
-            flat = np.broadcast_to(prior, (len(labels), len(prior)))
+            flat = np.broadcast_to(prior / prior.sum(), posteriors.shape)
             held = Held(rows, flat)
         held_groups = numbered[0, held.rows]
         compared = np.bincount(held_groups)[held_groups] >= MIN_LABELS

@@ -33,13 +33,13 @@ class NodeSums:
 
 
 def node_sums(
-    free: Communities, nodes: NodeTable, prior: Floats, learnt: Learnt, tilt: Tilt
+    free: Communities, nodes: NodeTable, learnt: Learnt, tilt: Tilt
 ) -> NodeSums:
     """Add up `free`, the unlabelled members of every community, in a scenario.
 
     The prior replaces a row of zeros; posteriors are tilted, and in w they are clipped.
     """
-    prior, n_classes = prior * tilt.factors, len(prior)
+    prior, n_classes = nodes.prior * tilt.factors, len(nodes.classes)
     mean = np.zeros((len(free), n_classes))
     totals = np.zeros((3, len(free), len(learnt.shared)))
     _add_members(

@@ -28,7 +28,7 @@ import numpy as np
 from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
 from xnq_dist.core.kernel import kernel
 from xnq_dist.quantify.default.drawn import class_shifts
-from xnq_dist.quantify.interface import Communities, NodeTable, Reference
+from xnq_dist.quantify.interface import Communities, NodeTable
 from xnq_dist.selection.scored_rows import normalised
 
 __all__ = [
@@ -96,43 +96,39 @@ class _Known(NamedTuple):
     """Weights of the labels, shape (m,)."""
 
 
-def _known_members(
-    batch: Communities, nodes: NodeTable, reference: Reference
-) -> tuple[Ints, _Known]:
+def _known_members(batch: Communities, nodes: NodeTable) -> tuple[Ints, _Known]:
     """Members with a label, of all communities: offsets, shape (S + 1,), and rows."""
     sets = batch.only(nodes.out_of_fold & (nodes.labels >= 0))
     members = sets.members
-    rows = normalised(nodes.posteriors[members], reference.prior)
+    rows = normalised(nodes.posteriors[members], nodes.prior)
     rows = (1 - NOISE) * rows + NOISE / rows.shape[1]
     each = np.ones(len(members))
-    if reference.weights is not None:
-        w = reference.weights
+    w = nodes.reference.weights
+    if w is not None:
         # Unequal weights: as many labels as they are worth.
         of_rows = w * (w.sum() / (w**2).sum())
-        each = of_rows[np.searchsorted(reference.rows, members)]
+        each = of_rows[np.searchsorted(nodes.reference.rows, members)]
     return sets.offsets, _Known(rows, nodes.labels[members], each)
 
 
-def label_evidence(
-    batch: Communities, nodes: NodeTable, reference: Reference
-) -> Floats:
+def label_evidence(batch: Communities, nodes: NodeTable) -> Floats:
     """Log marginal likelihood of each part (Laplace), shape (S', 2 T).
 
     One row for each community with labelled members, in order; the likelihood is that
     of their classes. Parts around 0 are first. It is -inf for the parts around SLD's
     shift where posteriors have no skill. No row depends on the other communities.
     """
-    offsets, known = _known_members(batch, nodes, reference)
-    middles = _middles(batch, nodes, reference)
+    offsets, known = _known_members(batch, nodes)
+    middles = _middles(batch, nodes)
     found = np.full((len(batch), 2 * len(SPREADS)), -np.inf)
     _evidence(offsets, known, middles, found)
     return found[np.diff(offsets) > 0]
 
 
-def _middles(batch: Communities, nodes: NodeTable, reference: Reference) -> Floats:
+def _middles(batch: Communities, nodes: NodeTable) -> Floats:
     """Means m of the parts, shape (S, 1 or 2, C)."""
     none = np.zeros((len(batch), 1, nodes.posteriors.shape[1]))
-    shifts = class_shifts(batch, nodes, reference)
+    shifts = class_shifts(batch, nodes)
     return none if shifts is None else np.hstack([none, shifts[:, None]])
 
 
@@ -156,7 +152,6 @@ def fit_weights(evidence: Floats) -> Floats:
 def pooled_members(
     batch: Communities,
     nodes: NodeTable,
-    reference: Reference,
     weights: Floats,
     tilts: Floats | float = 1.0,
 ) -> Pooled:
@@ -175,18 +170,18 @@ def pooled_members(
         mean = sum_k v_k m_k,
         variance = sum_k u_k [diag(G_k + G_k H_k^-1 G_k) + (m_k - mean)^2].
     """
-    offsets, known = _known_members(batch, nodes, reference)
+    offsets, known = _known_members(batch, nodes)
     n_classes = nodes.posteriors.shape[1]
     mean, variance = np.zeros((2, len(batch), n_classes))
     with np.errstate(divide="ignore"):
         logs = np.log(weights)
     middles = mean[:, None].copy()
     if weights[:, len(SPREADS) :].any():
-        middles = _middles(batch, nodes, reference)
+        middles = _middles(batch, nodes)
     free = batch.only(nodes.unlabelled)
     _predict(
         *(offsets, known, middles, logs),
-        *(free.offsets, free.members, nodes.posteriors, reference.prior),
+        *(free.offsets, free.members, nodes.posteriors, nodes.prior),
         *(np.full(n_classes, tilts), mean, variance),
     )
     mean[free.sizes == 0] = np.nan

@@ -71,7 +71,7 @@ def check_prior(prior: dict[str, float] | None, classes: tuple[str, ...]) -> Non
 
 
 def tilt_of(
-    labels: LabelSettings, selection: Selection | None, nodes: NodeTable, prior: Floats
+    labels: LabelSettings, selection: Selection | None, nodes: NodeTable
 ) -> Tilt | None:
     """Return the tilted scenario of a run; None: posteriors are unchanged.
 
@@ -80,7 +80,7 @@ def tilt_of(
     `InputError`.
     """
     free = np.flatnonzero(nodes.unlabelled)
-    prior = prior / prior.sum()
+    prior = nodes.prior / nodes.prior.sum()
     if not len(free) or labels.drawn not in ("unknown", "by_class"):
         return None
     if labels.prior is not None:

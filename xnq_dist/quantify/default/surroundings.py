@@ -16,7 +16,7 @@ from xnq_dist.graph import layout
 from xnq_dist.groups.own_groups import Groups, degree_groups
 from xnq_dist.quantify.default.estimator_fit import Held, Learnt
 from xnq_dist.quantify.default.scenarios import tilt_of
-from xnq_dist.quantify.interface import NodeTable, Reference
+from xnq_dist.quantify.interface import NodeTable
 from xnq_dist.readout.plus.variants import node_folds
 from xnq_dist.readout.rows import located, sample_rows
 from xnq_dist.reservoir.context import join
@@ -82,7 +82,6 @@ def read_reached(
 
 def study(
     nodes: NodeTable,
-    reference: Reference,
     links: tuple[Ints32, ...],
     reached_from: Callable[[Ints], Sequence[Floats]],
     settings: Settings,
@@ -93,8 +92,6 @@ def study(
     ----------
     nodes
         With posteriors by the models of their own folds, labelled or not.
-    reference
-        The labelled nodes.
     links
         Groups of the graph's nodes by links, the coarse ones first.
     reached_from
@@ -104,7 +101,7 @@ def study(
     settings
         `method`, `readout.folds` and `seed` are used.
     """
-    every = reference.rows, np.flatnonzero(nodes.unlabelled)
+    every = nodes.reference.rows, np.flatnonzero(nodes.unlabelled)
     chosen = MAX_NODES, settings.seed, Purpose.SELECTION_ROWS
     rows = np.sort(np.concatenate([sample_rows(one, *chosen) for one in every]))
     n_known, n_free = map(len, every)
@@ -120,7 +117,7 @@ def study(
     if not METHODS[settings.method].second_stage:
         folds = np.zeros(len(rows), np.int32)
     scored = ScoredRows(
-        bounded(nodes.posteriors[rows], reference.prior),
+        bounded(nodes.posteriors[rows], nodes.prior),
         nodes.labels[rows],
         folds,
         tuple(codes[rows] for codes in links),
@@ -133,7 +130,6 @@ def study(
 def learn(
     nodes: NodeTable,
     compared: NodeTable,
-    reference: Reference,
     groups: Groups,
     held: Held | None,
     settings: Settings,
@@ -143,7 +139,7 @@ def learn(
 
     Parameters
     ----------
-    nodes, reference
+    nodes
         As for `Quantifier.estimate`.
     compared
         The nodes with posteriors by the models of their own folds, labelled or not.
@@ -162,9 +158,9 @@ def learn(
     """
     selection = None
     if studies_choice(settings):
-        selection = study(compared, reference, groups.links, reached_from, settings)
-    tilt = tilt_of(settings.labels, selection, nodes, reference.prior)
-    return Learnt.of(nodes, reference, groups.stacked, held, tilt=tilt), selection
+        selection = study(compared, groups.links, reached_from, settings)
+    tilt = tilt_of(settings.labels, selection, nodes)
+    return Learnt.of(nodes, groups.stacked, held, tilt=tilt), selection
 
 
 def studies_choice(settings: Settings) -> bool:
@@ -175,7 +171,6 @@ def studies_choice(settings: Settings) -> bool:
 def learn_in_process(
     nodes: NodeTable,
     compared: NodeTable,
-    reference: Reference,
     adjacency: csr_array[Any],
     groups: tuple[Ints32, ...],
     settings: Settings,
@@ -197,4 +192,4 @@ def learn_in_process(
         return reached
 
     every = Groups(groups, degree_groups(np.diff(adjacency.indptr)))
-    return learn(nodes, compared, reference, every, held, settings, reached_from)
+    return learn(nodes, compared, every, held, settings, reached_from)
