@@ -87,21 +87,21 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 194_168,
-    "core": 26_390,
-    "graph": 37_855,
-    "reservoir": 17_922,
-    "groups": 2_196,
-    "plan and needs": 5_626,
-    "pipeline and the modules next to it": 4_907,
-    "command line and flows": 7_832,
-    "readout": 21_006,
-    "quantify and selection": 29_136,
-    "steps": 9_120,
+    "all": 189_428,
+    "core": 26_102,
+    "graph": 36_406,
+    "reservoir": 17_782,
+    "groups": 2_146,
+    "plan and needs": 5_543,
+    "pipeline and the modules next to it": 4_857,
+    "command line and flows": 7_412,
+    "readout": 20_805,
+    "quantify and selection": 28_312,
+    "steps": 9_098,
     "report": 5_431,
-    "api": 4_912,
-    "monitor": 3_182,
-    "evaluation": 21_667,
+    "api": 4_902,
+    "monitor": 2_547,
+    "evaluation": 21_051,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
 
