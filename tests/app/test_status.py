@@ -18,7 +18,7 @@ from xnq_dist.core.lock import LOCK, run_lock
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.store import RunDirectory, sealed
 from xnq_dist.monitor.on_prefect import results_text
-from xnq_dist.monitor.progress import announce, in_view
+from xnq_dist.monitor.progress import expecting, in_view
 from xnq_dist.monitor.standing import standing
 from xnq_dist.monitor.status import RunStatus, recorded
 from xnq_dist.steps.publish import publish
@@ -70,7 +70,8 @@ def test_a_run_shows_stage_superstep_and_owner_while_it_works(begun):
 def test_the_expected_time_of_a_long_run_is_logged(caplog):
     with caplog.at_level("INFO", "xnq_dist"):
         for seconds in (None, 59.0, 540.0):
-            announce(seconds)
+            with expecting(seconds):
+                pass
     assert caplog.messages == ["expected time: 9 min"]
 
 
