@@ -87,7 +87,7 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 189_428,
+    "all": 189_435,
     "core": 26_102,
     "graph": 36_406,
     "reservoir": 17_782,
@@ -95,7 +95,7 @@ BUDGETS = {
     "plan and needs": 5_543,
     "pipeline and the modules next to it": 4_857,
     "command line and flows": 7_412,
-    "readout": 20_805,
+    "readout": 20_812,
     "quantify and selection": 28_312,
     "steps": 9_098,
     "report": 5_431,

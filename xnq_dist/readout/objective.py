@@ -119,15 +119,10 @@ class Rows:
         """Weights of the rows, 0 without a fold, shape (n,)."""
         return np.where(self.folds >= 0, self.weights, 0.0)
 
-    @property
-    def blocks(self) -> list[slice]:
-        """Blocks of rows that fit in a level-2 cache as float64, or of many columns.
-
-        Of more than 512 columns: of a few rows, a sum of outer products would take as
-        long as the products.
-        """
+    def blocks(self, least: int = 1) -> list[slice]:
+        """Blocks of `least` rows, or more that fit in a level-2 cache as float64."""
         count, width = self.x.shape
-        return slices(count, max(1, VALUES // max(1, width), width // 4))
+        return slices(count, max(least, VALUES // max(1, width)))
 
     def moments_of(self, folds: int, problem: Problem | None = None) -> Moments:
         """Moments of the rows with a fold.
@@ -139,7 +134,8 @@ class Rows:
         counts, totals = np.zeros(folds), np.zeros((folds, width))
         products = np.zeros((width, width))
         with one_blas_thread():
-            for block in self.blocks:
+            # Of few rows, adding outer products would take as long as they do.
+            for block in self.blocks(width // 4):
                 rows = self.x[block].astype(np.float64)
                 fold, weights = self.folds[block], used[block]
                 if problem is not None:
@@ -172,7 +168,7 @@ class Rows:
         visible = np.stack([~np.isin(places, each.hidden) for each in problems])
         losses, totals = np.zeros(count), np.zeros(columns)
         slopes, part = np.zeros((width, padded)), np.empty((width, padded))
-        for block in self.blocks:
+        for block in self.blocks():
             rows = self.x[block].astype(np.float64)
             logits = np.empty((len(rows), padded))
             multiply(rows, panels, logits)
