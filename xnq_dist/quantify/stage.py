@@ -122,7 +122,7 @@ def quantify(
     Memory of the client: names of the communities, node ids, `input.memory` for the
     sort of the memberships, and one batch; all edges where Leiden holds them; for
     `auto` 192 bytes for each community with labelled members. Memory of
-    a worker process: 4 C + 18 bytes per node and one batch per thread; 21 more per node
+    a worker process: 4 C + 18 bytes per node and one batch per thread; 28 more per node
     in the one that estimates the complete graph; for nacc and npacc another 16 C bytes
     per node, for bootstrap intervals about 40 C bytes per member of a block of
     communities.
