@@ -87,9 +87,9 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 189_435,
+    "all": 189_461,
     "core": 26_102,
-    "graph": 36_406,
+    "graph": 36_432,
     "reservoir": 17_782,
     "groups": 2_146,
     "plan and needs": 5_543,

@@ -230,17 +230,23 @@ class Table:
         return self.texts[file]
 
     @cached_property
-    def schemas(self) -> dict[str, dict[str, pa.DataType]]:
-        """The columns of every file; those of text are known after `settle`."""
-        in_path = {each.name: each.type for each in self.in_paths.schema}
+    def _schemas(self) -> dict[str, pa.Schema]:
+        """The columns that each file has itself; a footer is read once for this."""
         found = {}
         for file in self.files:
             with self._reading(file) as reader:
-                # A file's own column counts, not the one in its path.
-                found[file] = in_path | {
-                    each.name: each.type for each in reader.schema()
-                }
+                found[file] = reader.schema()
         return found
+
+    @cached_property
+    def schemas(self) -> dict[str, dict[str, pa.DataType]]:
+        """The columns of every file; those of text are known after `settle`."""
+        in_path = {each.name: each.type for each in self.in_paths.schema}
+        # A file's own column counts, not the one in its path.
+        return {
+            file: in_path | {each.name: each.type for each in schema}
+            for file, schema in self._schemas.items()
+        }
 
     def settle(self, columns: Iterable[str]) -> Table:
         """The table with the types of all values of some columns of text files.
@@ -354,8 +360,7 @@ class Table:
 
     def _batches_of(self, file: str, columns: list[str], rows: int) -> Iterator[Batch]:
         first = self.first
-        with self._reading(file) as reader:
-            names = reader.schema().names
+        names = self._schemas[file].names
         for name in columns:
             places = [str(at) for at, each in enumerate(names, 1) if each == name]
             if len(places) > 1:
