@@ -91,9 +91,20 @@ def port_of(address: str) -> int:
 
 
 def received_bytes(client) -> int:
-    """Bytes received on connections between the workers, by TCP_INFO."""
+    """Bytes received on connections between the workers, by TCP_INFO, once all are.
+
+    On a busy machine, blocks may be on their way.
+    """
     ports = {port_of(address) for address in client.run(os.getpid)}
-    return sum(client.run(_received, ports).values())
+    counts = [-1]
+
+    def at_rest() -> bool:
+        counts.append(sum(client.run(_received, ports).values()))
+        # Heartbeats are below a kilobyte.
+        return counts[-1] - counts[-2] < 1000 and counts[-2] >= 0
+
+    wait_until(at_rest, 20)
+    return counts[-1]
 
 
 def _received(ports: set[int]) -> int:
