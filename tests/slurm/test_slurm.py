@@ -173,7 +173,7 @@ def test_a_cancelled_allocation_stays_cancelled(slurm, graph, tmp_path):
         (
             ["cluster.slurm.setup=[echo no such module >&2; exit 3]"],
             InfrastructureError,
-            r"ended before its worker joined \(no such module\): check cluster\.slurm",
+            r"worker joined \(job \d+ FAILED NonZeroExitCode: no such module\): check",
         ),
         (
             ["cluster.workers=9", "cluster.slurm.wait=4"],
@@ -192,6 +192,31 @@ def test_jobs_that_cannot_work_end_in_a_sentence(
         cluster.open_cluster(slurm_settings(*more).cluster),
     ):
         pass
+    assert not running(slurm)
+    assert not list(tmp_path.glob("xnq-dist-*"))
+
+
+REFUSES_ONE = """#!/bin/sh
+case "$1" in *.sh) mkdir "$HOME/asked" && echo "too many jobs" >&2 && exit 1;; esac
+exec /usr/bin/sbatch "$@"
+"""
+WAITING = """
+from tests.slurm.test_slurm import slurm_settings
+from xnq_dist.core import cluster
+with cluster.open_cluster(slurm_settings().cluster):
+    pass
+"""
+
+
+@pytest.mark.slurm
+def test_a_job_that_is_not_accepted_ends_the_wait(slurm, tmp_path, monkeypatch):
+    (tmp_path / "sbatch").write_text(REFUSES_ONE)
+    (tmp_path / "sbatch").chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    words = [sys.executable, "-c", WAITING]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=200)
+    assert "its worker joined (not accepted: it wrote no log): check" in done.stderr
+    assert "AssertionError" not in done.stderr
     assert not running(slurm)
     assert not list(tmp_path.glob("xnq-dist-*"))
 

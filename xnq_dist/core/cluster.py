@@ -260,6 +260,9 @@ def _close(opened: Any, seconds: float) -> None:
         opened.close(timeout=seconds)
     except TimeoutError:
         log.warning("%s was not closed within %g s", opened, seconds)
+    except AssertionError as error:
+        # Of Dask's cluster of jobs at its end, if one was not accepted.
+        log.debug("%r when %s was closed", error, opened)
 
 
 def _kill_left(before: Sequence[BaseProcess]) -> None:

@@ -29,9 +29,9 @@ log = logging.getLogger(__name__)
 NANNY = 256
 """MiB of a job for the process that supervises its worker."""
 POLL = 5.0
-"""Seconds between two looks at SLURM's queue."""
-ANSWER = 60.0
-"""Seconds that a command of SLURM may take."""
+"""Seconds between two looks at SLURM's queue, which lists ended jobs for minutes."""
+ENDED = "BF,CA,CD,DL,F,NF,OOM,PR,TO"
+"""SLURM's states of jobs that have ended."""
 
 
 def size(settings: ClusterSettings, free: int | None = None) -> Workers:
@@ -41,8 +41,8 @@ def size(settings: ClusterSettings, free: int | None = None) -> Workers:
     return local_size(settings, int(settings.workers), 1, free, bytes_of)
 
 
-def check(settings: ClusterSettings) -> None:
-    """Check that jobs can be submitted from here; nothing is submitted.
+def check(settings: ClusterSettings) -> Path:
+    """Check that jobs can be submitted from here; return the folder shared with them.
 
     Raises
     ------
@@ -59,12 +59,13 @@ def check(settings: ClusterSettings) -> None:
             "cluster.kind = slurm needs the command sbatch, which is not on PATH: run "
             "this on a machine of the SLURM cluster, or set cluster.kind = local"
         )
-    folder = _shared(settings)
+    folder = Path(settings.slurm.folder or Path.home()).absolute()
     if not os.access(folder, os.W_OK | os.X_OK):
         raise SettingsError(
             f"{folder} cannot be written: set cluster.slurm.folder to a folder that "
             "this machine and the jobs share"
         )
+    return folder
 
 
 def start(settings: ClusterSettings, size: Workers, stack: ExitStack) -> Any:
@@ -75,32 +76,29 @@ def start(settings: ClusterSettings, size: Workers, stack: ExitStack) -> Any:
     SettingsError
         As `check`.
     """
-    check(settings)
+    shared = check(settings)
     from dask_jobqueue import SLURMCluster
 
-    slurm, shared = settings.slurm, _shared(settings)
     sweep_scratch(shared)
     folder = shared / owned_name()
     folder.mkdir(mode=0o700)
-    stack.callback(shutil.rmtree, folder, ignore_errors=True)
+    stack.callback(_remove, folder)
     cluster = SLURMCluster(
         cores=size.threads,
         processes=1,
         memory=f"{size.memory} B",
         job_mem=f"{math.ceil(size.memory * TERMINATE / 2**20) + NANNY}M",
-        job_name=f"xnq-dist-{os.getpid()}",
+        job_name=folder.name,
         # Without its own default, half an hour.
         job_directives_skip=["#SBATCH -t "],
-        job_extra_directives=list(slurm.directives),
-        job_script_prologue=[*_exports(), *slurm.setup],
+        job_extra_directives=list(settings.slurm.directives),
+        job_script_prologue=[*_exports(), *settings.slurm.setup],
         # Dask-jobqueue would round the memory.
         worker_extra_args=["--memory-limit", str(size.memory), "--no-dashboard"],
         death_timeout=settings.timeout,
         log_directory=str(folder),
         security=_credentials(folder),
         scheduler_options=NO_PAGES,
-        # `waiting` reports lost workers.
-        silence_logs=logging.CRITICAL,
     )
     cluster.folder = folder
     return cluster
@@ -116,12 +114,12 @@ def wait(cluster: Any, settings: ClusterSettings, size: Workers) -> None:
     SettingsError
         When SLURM refuses the jobs.
     InfrastructureError
-        When SLURM does not answer, a job ends before its worker joins, or the jobs do
-        not start in time.
+        When SLURM does not answer, a job ends or is refused before all workers have
+        joined, or the jobs do not start in time.
     """
     _check_accepted(cluster.job_script())
     cluster.adapt(minimum_jobs=size.count, maximum_jobs=size.count)
-    end, missed = time.monotonic() + settings.slurm.wait, 0
+    end, folder = time.monotonic() + settings.slurm.wait, cluster.folder
     log.info("waiting for %d SLURM jobs", size.count)
     while (there := len(cluster.scheduler_info["workers"])) < size.count:
         if time.monotonic() > end:
@@ -131,20 +129,21 @@ def wait(cluster: Any, settings: ClusterSettings, size: Workers) -> None:
                 "or increase cluster.slurm.wait"
             )
         time.sleep(POLL)
-        queue = _call("squeue", "--me", "--noheader", f"--name={cluster.job_name}")
-        # A job that has just been submitted may not be listed yet.
-        all_there = queue.returncode or len(queue.stdout.splitlines()) >= size.count
-        missed = 0 if all_there else missed + 1
-        if missed > 2:
+        named = f"--name={folder.name}", f"--states={ENDED}", "--format=job %i %T %r"
+        faults = _call("squeue", "--me", "--noheader", *named).stdout.splitlines()
+        # Dask only logs that SLURM refuses one, such as more than a user may have.
+        faults += ["not accepted" for job in cluster.workers.values() if not job.job_id]
+        if faults:
             raise InfrastructureError(
-                "a SLURM job ended before its worker joined "
-                f"({_last_line(cluster.folder)}): check cluster.slurm, and that the "
-                "jobs can use the same Python environment"
+                f"a SLURM job ended before its worker joined ({faults[0]}: "
+                f"{_last_line(folder)}): check cluster.slurm, and that the jobs can "
+                "use the same Python environment"
             )
 
 
-def _shared(settings: ClusterSettings) -> Path:
-    return Path(settings.slurm.folder or Path.home()).absolute()
+def _remove(folder: Path) -> None:
+    """Remove a folder, in which a job that is just starting would write its log."""
+    shutil.rmtree(folder.rename(folder.with_name(owned_name())), ignore_errors=True)
 
 
 def _exports() -> list[str]:
@@ -182,25 +181,13 @@ def _check_accepted(script: str) -> None:
 
 
 def _call(*command: str, text: str = "") -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(  # noqa: S603 - SLURM's own commands
-            command,
-            input=text,
-            capture_output=True,
-            text=True,
-            timeout=ANSWER,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise InfrastructureError(
-            f"{command[0]} has not answered for {ANSWER:g} s: check sinfo, and run "
-            "again"
-        ) from error
+    """Call a command of SLURM, which itself gives up when nothing answers."""
+    return subprocess.run(  # noqa: S603 - SLURM's own commands
+        command, input=text, capture_output=True, text=True, check=False
+    )
 
 
 def _last_line(folder: Path) -> str:
     """The last line that a job wrote."""
-    text = "\n".join(
-        file.read_text(errors="replace") for file in sorted(folder.glob("*.err"))
-    )
+    text = "".join(file.read_text(errors="replace") for file in folder.glob("*.err"))
     return (text.strip() or "it wrote no log").splitlines()[-1]
