@@ -306,7 +306,6 @@ def test_every_design_and_kind_is_evaluated_without_nodes_of_unknown_class(
         graph,
         settings=small_settings(*SETTINGS),
         memberships=given,
-        family="smalls",
     )
     kinds = (*REGIONS, "attribute", "given", "app")
     designs, asked = tuple(DESIGNS), ("pcc", "auto")
@@ -321,7 +320,7 @@ def test_every_design_and_kind_is_evaluated_without_nodes_of_unknown_class(
         # In such a small graph, all of these can be too small.
         found |= {"leiden 10"}
         assert found == made - (set() if design == "random" else {"app"}), design
-    assert set(table["graph_family"].to_pylist()) == {"smalls"}
+    assert set(table["graph_family"].to_pylist()) == {"small"}
     # The complete graph means the unlabelled nodes whose class is known.
     assert next(r for r in rows if r["communities"] == "whole")["sizes"] == "100-500"
 

@@ -17,6 +17,7 @@ from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.sort import PairSorter
 from xnq_dist.graph.tables import open_table
 from xnq_dist.quantify import communities as sets
+from xnq_dist.quantify import interface
 
 INTEGERS = NodeIds(pa.array([10, 20, 30, 40], pa.int64()))
 STRINGS = NodeIds(pa.array(["a", "b", "c"]))
@@ -166,7 +167,9 @@ def test_batches_keep_every_community_complete(
     sorter = PairSorter(10, 31, memory, folder)
     both = np.array(pairs, np.int64).reshape(-1, 2)
     sorter.add(both[:, 0], both[:, 1])
-    cut = list(sets.community_batches(sorter.chunks(), memberships, communities))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(interface, "MAX_SETS", communities)
+        cut = list(sets.community_batches(sorter.chunks(), memberships))
     assert not list(folder.iterdir())
     whole = {s: sorted({m for c, m in pairs if c == s}) for s in range(10)}
     found, following = {}, 0

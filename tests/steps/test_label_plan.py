@@ -284,6 +284,7 @@ def test_errors_name_the_faulty_option_or_table(finished, tmp_path):
         (r"has no estimate, or is suppressed \(fewer than 10", 5, [small]),
         ("name at most 1000", 5, ["x"] * 1001),
         ("--budget and --worst must be 1 or more", 0),
+        ("and --worst at most 1000", 5, None, 1001),
     ):
         with pytest.raises(SettingsError, match=words):
             plan_labels(where, *asked)

@@ -24,6 +24,7 @@ from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.stages import STAGES
 from xnq_dist.core.store import fingerprint
 from xnq_dist.evaluation.case import Case
+from xnq_dist.evaluation.datasets.families import family_of
 from xnq_dist.evaluation.designs import (
     DESIGNS,
     GROUP_RESOLUTION,
@@ -159,7 +160,7 @@ def evaluate_communities(
                     )
         of_case = {
             "dataset": task.dataset,
-            "graph_family": work.source.family or task.dataset,
+            "graph_family": family_of(task.dataset),
             "method": "xnq+",
             "design": design,
             "label_share": share,

@@ -50,7 +50,6 @@ def find_data(
     InputError
         When there is no such graph.
     """
-    from xnq_dist.evaluation.datasets.families import family_of
     from xnq_dist.evaluation.datasets.known_graphs import (
         TABLES,
         TASKS,
@@ -87,7 +86,6 @@ def find_data(
         name,
         chosen,
         positive,
-        family=family_of(name),
         memberships=str(given) if given.exists() else None,
         **options,
     )

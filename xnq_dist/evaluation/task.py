@@ -79,8 +79,6 @@ class TaskSource:
     folds: tuple[int, ...] | None = None
     """Folds to use; None: all."""
     label_shares: tuple[float, ...] = (1.0,)
-    family: str = ""
-    """Group of similar graphs, which are left out together; empty: the dataset."""
     memberships: str | None = None
     """Table of the graph's communities; None: there is none."""
 

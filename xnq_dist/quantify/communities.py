@@ -188,12 +188,10 @@ def _distinct(batches: Iterator[Batch], column: str) -> NodeIds | None:
 
 
 def community_batches(
-    chunks: Iterator[SparseRows],
-    memberships: int,
-    communities: int = 1 << 17,
+    chunks: Iterator[SparseRows], memberships: int
 ) -> Iterator[tuple[int, Communities]]:
     """Divide the communities of sorted chunks: see `Communities.parts`."""
     for chunk in chunks:
         sets = Communities(chunk.indptr, chunk.indices)
-        for first, part in sets.parts(memberships, communities):
+        for first, part in sets.parts(memberships):
             yield chunk.first + first, part

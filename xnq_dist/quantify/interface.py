@@ -52,6 +52,8 @@ UNSEEN = (
 
 BLOCK = 1 << 20
 """Nodes summed at a time."""
+MAX_SETS = 1 << 17
+"""Maximum number of communities of a part of a batch."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,19 +192,17 @@ class Communities:
         counts = np.bincount(cells, minlength=len(self) * n_classes)
         return counts.reshape(len(self), n_classes)
 
-    def parts(
-        self, memberships: int, communities: int = 1 << 17
-    ) -> Iterator[tuple[int, Communities]]:
+    def parts(self, memberships: int) -> Iterator[tuple[int, Communities]]:
         """Divide complete communities, in order; yield the first one's number, too.
 
-        A part ends once it has `memberships` memberships or `communities` communities,
+        A part ends once it has `memberships` memberships or `MAX_SETS` communities,
         so only its last community can exceed the limit.
         """
         begin = 0
         while begin < len(self):
             limit = self.offsets[begin] + memberships
             end = int(np.searchsorted(self.offsets, limit, side="left"))
-            end = min(max(end, begin + 1), begin + communities, len(self))
+            end = min(max(end, begin + 1), begin + MAX_SETS, len(self))
             ends = self.offsets[begin : end + 1]
             members = self.members[ends[0] : ends[-1]]
             yield begin, Communities(ends - ends[0], members)

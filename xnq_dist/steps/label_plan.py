@@ -95,11 +95,14 @@ def plan_labels(
     The new labels represent all nodes that are unlabelled now, each ``label_weight`` of
     them; nodes that were labelled before represent themselves and have the weight 1.
     """
-    if budget < 1 or worst < 1:
-        raise SettingsError("--budget and --worst must be 1 or more")
+    if budget < 1 or not 1 <= worst <= MAX_COMMUNITIES:
+        raise SettingsError(
+            "--budget and --worst must be 1 or more, and --worst at most "
+            f"{MAX_COMMUNITIES}"
+        )
     run = Finished(location)
     widths = (run.view.upper - run.view.lower).max(axis=1) / 2
-    places = _targets(run, communities, min(worst, MAX_COMMUNITIES), widths)
+    places = _targets(run, communities, worst, widths)
     sets = run.members(places)
     unlabelled = int(np.count_nonzero(run.nodes.unlabelled))
     budget = min(budget, unlabelled)

@@ -29,6 +29,6 @@ def test_graph_of_the_data_folder_is_found_by_its_name(tmp_path, monkeypatch):
     monkeypatch.setenv("XNQ_DATA_DIR", str(tmp_path))
     tables, task = find_data("twitch-es", None, None)
     assert tables.nodes == str(tmp_path / "twitch-es" / "nodes.parquet")
-    assert task == TaskSource("twitch-es", family="twitch")
+    assert task == TaskSource("twitch-es")
     with pytest.raises(InputError, match="name a folder with"):
         find_data("twitch-xx", None, None)
