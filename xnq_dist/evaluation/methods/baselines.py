@@ -49,9 +49,11 @@ def _one_hot(labels: Ints32, n_classes: int) -> Floats32:
 
 
 def links(adjacency: Matrix) -> Matrix:
-    """A copy of the adjacency with 1 for every distinct edge, whatever its weight."""
+    """A copy of the adjacency with 1 for every edge, whatever its weight; no loops."""
     found = adjacency.copy()
     found.data = np.ones(found.nnz, np.float32)
+    found.setdiag(0)
+    found.eliminate_zeros()
     return found
 
 
@@ -179,8 +181,6 @@ def densities(communities: Communities, adjacency: Matrix) -> Floats:
     edge counts twice. The density of one node is 0.
     """
     edges = links(adjacency)
-    edges.setdiag(0)
-    edges.eliminate_zeros()
     density = np.zeros(len(communities))
     for number, nodes in enumerate(
         np.split(communities.members, communities.offsets[1:-1])

@@ -90,8 +90,6 @@ def _ranked(adjacency: csr_array[Any], order: Ints) -> csr_array[Any]:
     """Neighbours in either direction, with nodes in visiting order."""
     one_way = links(adjacency)
     both = (one_way + one_way.T).tocsr()
-    both.setdiag(0)
-    both.eliminate_zeros()
     ranked: csr_array[Any] = both[order][:, order]
     ranked.sort_indices()
     return ranked
