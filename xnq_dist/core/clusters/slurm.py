@@ -107,7 +107,7 @@ def start(settings: ClusterSettings, size: Workers, stack: ExitStack) -> Any:
 def wait(cluster: Any, settings: ClusterSettings, size: Workers) -> None:
     """Submit a job for each worker, and wait until all workers have joined.
 
-    The plan needs their memory. Jobs that end are replaced.
+    The plan needs their memory. Jobs that end afterwards are replaced.
 
     Raises
     ------
