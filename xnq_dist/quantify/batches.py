@@ -17,7 +17,6 @@ from xnq_dist.core.arrays import Floats
 from xnq_dist.core.method_records import METHODS
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Attempt, FileRecord, RunDirectory
-from xnq_dist.graph.layout import node_index
 from xnq_dist.quantify.bootstrap import Bootstrap
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.pooling import label_evidence
@@ -41,7 +40,6 @@ from xnq_dist.quantify.loading import (
     with_own_folds,
 )
 from xnq_dist.quantify.registry import make_quantifier
-from xnq_dist.reservoir.context import join
 
 __all__ = [
     "BatchJob",
@@ -102,10 +100,8 @@ class BatchJob:
         if settings.quantifier != "auto":
             # Classic quantifiers compare members with labelled nodes.
             nodes = with_own_folds(run, nodes)
-            for files in self.sums:
-                found = [self.attempt.read_arrays(file)["values"] for file in files]
-                owned = node_index(run.complete("graph"))
-                sums = join(found, owned).astype(np.float64)
+            every = np.arange(len(nodes.labels))
+            for sums in read_reached(run, self.attempt, self.sums, every):
                 nodes = nodes.with_neighbours(sums)
         return nodes
 
