@@ -206,6 +206,16 @@ def test_a_column_of_text_in_one_file_alone_is_refused(tmp_path):
         run(tmp_path, [nodes.slice(0, 30), other], edge_table())
 
 
+@pytest.mark.parametrize("column", ["income", "features"])
+def test_a_feature_in_some_files_alone_is_refused(tmp_path, column):
+    nodes = people().select(["node_id", "label", "town"])
+    lists = pa.array([[1.0]] * 30) if column == "features" else pa.array([1.0] * 30)
+    files = [nodes.slice(0, 30), nodes.slice(30).append_column(column, lists)]
+    for place, given in (("a", files), ("b", files[::-1])):
+        with pytest.raises(InputError, match=f"{column!r} is in .* but not in"):
+            run(tmp_path / place, given, edge_table())
+
+
 def test_what_is_learnt_from_a_large_table_is_independent_of_its_order():
     from xnq_dist.graph.encoding import learn_encoding
 

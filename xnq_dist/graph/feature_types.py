@@ -47,20 +47,27 @@ def chosen_columns(table: Table, settings: Settings) -> ColumnSettings:
     A list column ``features`` is used if there is one, else all columns that can be
     features, except those that other settings name and integers with a name of pandas'
     index; None: there are none.
+
+    Raises
+    ------
+    InputError
+        When only some files have one of these columns.
     """
     columns = settings.columns
     if columns.features != "auto":
         return columns
-    first, *others = table.schemas.values()
+    kinds: dict[str, pa.DataType] = {}
+    for there in table.schemas.values():
+        kinds |= there
     chosen: str | list[str] | None = "features"
-    if not pt.is_nested(first.get("features", pa.null())):
+    if not (table.has("features") and pt.is_nested(kinds["features"])):
         single = columns.node_id, columns.label, columns.role, columns.label_weight
         place = settings.communities.removeprefix("column:")
-        index = [n for n, k in first.items() if pt.is_integer(k) and INDEX.fullmatch(n)]
+        index = [n for n, k in kinds.items() if pt.is_integer(k) and INDEX.fullmatch(n)]
         taken = {*single, *columns.scores, place, *index}
         chosen = [
             name
-            for name, kind in first.items()
-            if name not in taken and kind_of(kind) and all(name in o for o in others)
+            for name, kind in kinds.items()
+            if name not in taken and kind_of(kind) and table.has(name)
         ]
     return columns.model_copy(update={"features": chosen or None})
