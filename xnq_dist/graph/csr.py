@@ -19,6 +19,7 @@ from xnq_dist.core.arrays import Ints, Ints32, offsets_of
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.threads import map_threads
 from xnq_dist.graph import scratch
+from xnq_dist.graph.edges import HEAVIEST
 from xnq_dist.graph.sort import SparseRows
 
 __all__ = [
@@ -117,10 +118,10 @@ def write_rows(chunk: SparseRows, folder: Path, weighted: bool) -> None:
     scratch.append(folder / "indices", chunk.indices.astype(np.int32))
     if weighted:
         largest = chunk.weights.max(initial=0)
-        if largest > np.finfo(np.float32).max:
+        if largest > HEAVIEST:
             raise InputError(
-                f"the weights of one edge add up to {largest:g}, which is too large "
-                "for float32: scale the weights down"
+                f"the weights of one edge add up to {largest:g}, which is more than "
+                "1e12: scale the weights down"
             )
         scratch.append(folder / "weights", chunk.weights.astype(np.float32))
 

@@ -17,12 +17,16 @@ from xnq_dist.graph.profile.headers import names_read
 from xnq_dist.graph.tables import Batch, Table
 
 __all__ = [
+    "HEAVIEST",
     "Pairs",
     "PairsOf",
     "arrow_pairs",
     "weights_of",
 ]
 
+HEAVIEST = 1e12
+"""The largest weight. Labels are counted over walks of two steps: such products, added
+up over the neighbours of a hub, must stay finite in float32."""
 
 Pairs = tuple[NDArray[np.integer], NDArray[np.integer], Floats]
 """Sources, targets and weights of some rows of the edge table. Ends are canonical
@@ -47,16 +51,15 @@ def arrow_pairs(
 
 
 def weights_of(batch: Batch, columns: ColumnSettings) -> Floats:
-    """The weights of a batch, shape (rows,), finite and not negative; 1 without."""
+    """The weights of a batch, shape (rows,), 0 to `HEAVIEST`; 1 without."""
     if columns.weight not in batch.rows.schema.names:
         return np.ones(batch.rows.num_rows)
-    largest = np.finfo(np.float32).max
     rule = (
-        "weights must be finite in float32 and not negative; set columns.weight to "
+        "weights must be finite and between 0 and 1e12; set columns.weight to "
         "such a column, or to null to use edges without weights"
     )
     values = batch.numbers(
-        str(columns.weight), lambda values: (values >= 0) & (values <= largest), rule
+        str(columns.weight), lambda values: (values >= 0) & (values <= HEAVIEST), rule
     )
     # Adding zero turns -0.0 into 0.0: equal weights then have equal bits.
     return values + 0.0

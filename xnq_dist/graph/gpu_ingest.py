@@ -23,7 +23,7 @@ from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.errors import DoesNotFitError, SettingsError
 from xnq_dist.core.settings import ColumnSettings, InputSettings, Settings
 from xnq_dist.core.sizes import human, parse_bytes
-from xnq_dist.graph.edges import Pairs, PairsOf, arrow_pairs
+from xnq_dist.graph.edges import HEAVIEST, Pairs, PairsOf, arrow_pairs
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.profile.headers import names_read
 from xnq_dist.graph.tables import Table, is_text_file
@@ -139,7 +139,7 @@ class CudfPairs:
         if columns.weight not in frame.columns:
             return source, target, np.ones(len(source))
         weight = frame[columns.weight].astype("float64").values + 0.0
-        if not bool(((weight >= 0) & (weight <= np.finfo(np.float32).max)).all()):
+        if not bool(((weight >= 0) & (weight <= HEAVIEST)).all()):
             return None
         return source, target, self.backend.to_host(weight)
 

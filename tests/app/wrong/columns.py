@@ -105,6 +105,7 @@ def weights_and_features_cases() -> Iterable[Case]:
     for name, value in (
         ("negative", -1.0),
         ("nan", float("nan")),
+        ("huge", 1e20),
     ):
         yield Case(
             f"edge-weight-{name}",
@@ -123,6 +124,12 @@ def weights_and_features_cases() -> Iterable[Case]:
         edge_weights(lambda row: 0),
         ("'weight'", "edges.parquet", "are 0", "columns.weight=null"),
         right=edge_weights(lambda row: int(row == 0)),
+    )
+    yield Case(
+        "edge-weights-all-tiny",
+        edge_weights(lambda row: 1e-40),
+        ("'weight'", "edges.parquet", "below 1e-30", "columns.weight=null"),
+        right=edge_weights(lambda row: 1e-20),
     )
     yield Case(
         "no-features-named",

@@ -28,6 +28,8 @@ FEWEST_LABELS = 2
 """Labels that every class needs."""
 MATCHED = 0.5
 """Share of matching rows below which they are refused."""
+LIGHTEST = 1e-30
+"""Weights below it are lost in float32, also when the spectral radius divides them."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +54,12 @@ def findings(settings: Settings, tables: Mapping[str, Facts]) -> tuple[Finding, 
         found += [*_features(nodes), *_communities(settings, nodes)]
     for name in ("edges", "memberships"):
         found += _ids(settings, name, tables[name]) if name in tables else ()
-    if tables.get("edges", {}).get("heaviest") == 0:
+    if tables.get("edges", {}).get("heaviest", 1) < LIGHTEST:
         column, path = settings.columns.weight, tables["edges"]["path"]
         text = (
-            f"all weights in column {column!r} of {path} are 0: set "
-            "columns.weight=null to use edges without weights"
+            f"all weights in column {column!r} of {path} are 0 or below "
+            f"{LIGHTEST:g}: scale them up, or set columns.weight=null to use edges "
+            "without weights"
         )
         found.append(Finding("weight-zero", "edges", text, column))
     return tuple(
