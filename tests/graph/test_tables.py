@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow as pa
@@ -110,6 +112,17 @@ def test_a_truncated_file_is_reported_as_incomplete(tmp_path):
         table.require([("columns.src", "a")])
     with pytest.raises(InputError, match="not a complete Parquet file"):
         _ = table.n_rows
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.csv"])
+def test_a_file_of_others_is_not_reported_as_damaged(tmp_path, name):
+    (tmp_path / name).write_text("a\n1\n")
+    table = open_table(tmp_path / name, "t")
+    refused = PermissionError(13, "Permission denied")
+    store = Mock(open_input_file=Mock(side_effect=refused), spec=table.filesystem)
+    store.open_input_stream = store.open_input_file
+    with pytest.raises(InputError, match=r"cannot be read \(.*: check its permissions"):
+        _ = replace(table, filesystem=store).schemas
 
 
 def test_a_fault_that_shows_while_iterating_is_an_input_error(tmp_path):

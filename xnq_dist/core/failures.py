@@ -103,8 +103,8 @@ RULES: tuple[tuple[Signs, type[XnqError], str, str], ...] = (
         DISK | ACCESS,
         InfrastructureError,
         "a file cannot be read or written",
-        "free space, or check that its disk is mounted, healthy and writable, and the "
-        "same for all workers",
+        "free space, or check its permissions, and that its disk is mounted, healthy "
+        "and writable, and the same for all workers",
     ),
     (
         NO_ANSWER,

@@ -192,6 +192,10 @@ class Table:
                 f"{file} has a column that Arrow does not read ({error}): write the "
                 "column as another type, large ids as text"
             ) from error
+        except PermissionError as error:
+            raise InputError(
+                f"{file} cannot be read ({error}): check its permissions"
+            ) from error
         except (pa.ArrowException, OSError, UnicodeError) as error:
             reason = " ".join(str(error).split())
             advice = (
