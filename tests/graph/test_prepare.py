@@ -377,7 +377,7 @@ EDGES = {
     "negative": (edge_table(weight=[1, -1, 1]), "holds -1 in row 2"),
     "not finite": (edge_table(weight=[1, float("inf"), 1.0]), "holds inf in row 2"),
     "null weight": (edge_table(weight=[1.0, None, 1.0]), "holds null in row 2"),
-    "huge weight": (edge_table(weight=[1.0, 2e12, 1.0]), "between 0 and 1e12"),
+    "huge weight": (edge_table(weight=[1.0, 2e15, 1.0]), "between 0 and 1e15"),
     "odd weight": (edge_table(weight=["a", "b", "c"]), "is string, not a number"),
     "copies differ": (
         edge_table([(3, 1), (3, 1)], weight=[1.0, 2.0]),
@@ -457,8 +457,8 @@ def test_a_node_table_that_changes_while_it_is_read_is_noticed(tmp_path, monkeyp
 
 
 def test_weights_that_add_up_too_far_are_refused(tmp_path):
-    links = edge_table([(0, 1), (0, 1)], weight=[6e11, 6e11])
-    with pytest.raises(InputError, match=r"add up to 1.2e\+12, which is more than"):
+    links = edge_table([(0, 1), (0, 1)], weight=[6e14, 6e14])
+    with pytest.raises(InputError, match=r"add up to 1.2e\+15, which is more than"):
         run(tmp_path, node_table(4), links, "input.duplicates=sum")
 
 

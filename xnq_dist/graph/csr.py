@@ -121,7 +121,7 @@ def write_rows(chunk: SparseRows, folder: Path, weighted: bool) -> None:
         if largest > HEAVIEST:
             raise InputError(
                 f"the weights of one edge add up to {largest:g}, which is more than "
-                "1e12: scale the weights down"
+                "1e15: scale the weights down"
             )
         scratch.append(folder / "weights", chunk.weights.astype(np.float32))
 

@@ -24,7 +24,7 @@ __all__ = [
     "weights_of",
 ]
 
-HEAVIEST = 1e12
+HEAVIEST = 1e15
 """The largest weight. Labels are counted over walks of two steps: such products, added
 up over the neighbours of a hub, must stay finite in float32."""
 
@@ -55,7 +55,7 @@ def weights_of(batch: Batch, columns: ColumnSettings) -> Floats:
     if columns.weight not in batch.rows.schema.names:
         return np.ones(batch.rows.num_rows)
     rule = (
-        "weights must be finite and between 0 and 1e12; set columns.weight to "
+        "weights must be finite and between 0 and 1e15; set columns.weight to "
         "such a column, or to null to use edges without weights"
     )
     values = batch.numbers(
