@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from xnq_dist.api.estimate import run_tables, settings_of, temporary_folder
 from xnq_dist.api.frames import is_matrix, members_of, plain, tables_of, written
 from xnq_dist.api.result import PrevalenceResult
 from xnq_dist.core.arrays import Floats
-from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.jobs import Request, requantify
 
 __all__ = ["NetworkQuantifier"]
@@ -105,8 +103,8 @@ class NetworkQuantifier(BaseEstimator):  # type: ignore[misc]
 
         Raises
         ------
-        ValueError
-            When graph, labels or settings cannot be used.
+        InputError, SettingsError
+            When graph, labels or settings cannot be used; both are a `ValueError`.
         """
         features, matrix = graph if isinstance(graph, tuple) else (None, graph)
         if is_matrix(matrix):
@@ -115,13 +113,12 @@ class NetworkQuantifier(BaseEstimator):  # type: ignore[misc]
         labels = None if y is None else _known(plain(y), self.unlabelled)
         values = {name: getattr(self, argument) for name, argument in SETTINGS.items()}
         values |= self.settings or {}
-        with _value_errors():
-            columns = settings_of(values).columns
-            tables = tables_of(matrix, None, None, labels, features, columns)
-            ids = tables.nodes[columns.node_id]
-            everybody = {columns.community: pa.repeat(0, len(ids)), columns.member: ids}
-            tables = replace(tables, memberships=pa.table(everybody))
-            self.result_ = run_tables(tables, values)
+        columns = settings_of(values).columns
+        tables = tables_of(matrix, None, None, labels, features, columns)
+        ids = tables.nodes[columns.node_id]
+        everybody = {columns.community: pa.repeat(0, len(ids)), columns.member: ids}
+        tables = replace(tables, memberships=pa.table(everybody))
+        self.result_ = run_tables(tables, values)
         self._ids, self._columns = ids.combine_chunks(), columns
         self.classes_ = np.array(self.result_.classes)
         return self
@@ -188,7 +185,7 @@ class NetworkQuantifier(BaseEstimator):  # type: ignore[misc]
     def _estimate(self, communities: Any) -> tuple[list[Any] | None, PrevalenceResult]:
         """Names of the communities, None for those of a table, and their estimates."""
         check_is_fitted(self)
-        with _value_errors(), temporary_folder() as folder:
+        with temporary_folder() as folder:
             names, table = members_of(communities, self._ids, self._columns)
             memberships = written(table, Path(folder, "memberships.parquet"))
             request = Request.of(self.result_.run, f"{folder}/run", memberships)
@@ -207,15 +204,6 @@ class NetworkQuantifier(BaseEstimator):  # type: ignore[misc]
         tags.input_tags.positive_only = True
         tags.target_tags.required = True
         return tags
-
-
-@contextmanager
-def _value_errors() -> Iterator[None]:
-    """Raise errors of inputs and settings as scikit-learn does."""
-    try:
-        yield
-    except (InputError, SettingsError) as error:
-        raise ValueError(str(error)) from error
 
 
 def _known(labels: Any, unlabelled: Any) -> Any:

@@ -98,7 +98,7 @@ class GpuBackend(Backend):
             self.synchronize()
         return there
 
-    def kernel(self, source: str, name: str, defines: tuple[str, ...] = ()) -> Kernel:
+    def kernel(self, source: str, name: str, defines: tuple[str, ...]) -> Kernel:
         """One kernel of a CUDA source, compiled once per process and device."""
         device = int(self.xp.cuda.runtime.getDevice())
         return _compiled(source, name, defines, device)

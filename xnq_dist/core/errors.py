@@ -35,13 +35,13 @@ class XnqError(Exception):
         super().__init__(*redacted(args))
 
 
-class InputError(XnqError):
+class InputError(XnqError, ValueError):
     """A user's table is missing, unreadable or breaks the data contract."""
 
     exit_code = 2
 
 
-class SettingsError(XnqError):
+class SettingsError(XnqError, ValueError):
     """A setting is unknown, out of range or contradicts another."""
 
     exit_code = 2

@@ -42,7 +42,7 @@ def owned_name() -> str:
     return f"{TEMPORARY}{_machine()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
-def sweep_scratch(where: str | Path | None = None) -> None:
+def sweep_scratch(where: str | Path | None) -> None:
     """Remove temporary folders of processes of this machine that have ended.
 
     Those of other users cannot be removed.
