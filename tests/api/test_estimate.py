@@ -135,10 +135,9 @@ def test_temporary_folders_go_with_their_result(graph, result, tmp_path, monkeyp
 
 
 def test_settings_are_named_as_on_the_command_line():
-    made = settings_of(
-        {"seed": 3, "readout__folds": 4, "readout": {"C": 2.0}},
-        {"columns": {"features": None}, "readout": {"folds": 7}},
-    )
+    implied = {"columns.features": None, "readout.folds": 7}
+    given = {"seed": 3, "readout__folds": 4, "readout": {"C": 2.0}}
+    made = settings_of({**implied, **given})
     assert (made.seed, made.readout.folds, made.readout.C) == (3, 4, 2.0)
     assert made.columns.features is None
     assert settings_of({"labels.drawn": "random"}).labels.drawn == "random"

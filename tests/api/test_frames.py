@@ -92,7 +92,7 @@ def test_labels_and_features_become_columns_in_the_nodes_order():
     bare = NODES.select(["node_id"])
     tables = made(bare, EDGE_TABLE, labels=LABELS, features=FEATURES)
     assert rows(tables.nodes) == rows(NODES)
-    assert tables.implied == {"columns": {"features": "features"}}
+    assert tables.implied == {"columns.features": "features"}
     floats = made(bare, EDGE_TABLE, labels=np.array([0, np.nan, 1, 0]))
     assert floats.nodes["label"].to_pylist() == [0, None, 1, 0]
     again = made(NODES, EDGE_TABLE, labels=["z", "z", None, "x"])
@@ -104,11 +104,11 @@ def test_scores_become_columns_in_the_nodes_order():
     tables = made(NODES, EDGE_TABLE, scores={"vendor": vendor, "llm": [1, 2, 3, 4]})
     assert tables.nodes["vendor"].to_pylist() == [1.0, None, 0.25, 0.5]
     assert tables.nodes["llm"].to_pylist() == [1, 2, 3, 4]
-    assert tables.implied == {"columns": {"scores": ["vendor", "llm"]}}
+    assert tables.implied == {"columns.scores": ["vendor", "llm"]}
     for names in ("vendor", ["vendor"], ("vendor",)):
         named = made(tables.nodes, EDGE_TABLE, scores=names)
         assert named.nodes is tables.nodes or rows(named.nodes) == rows(tables.nodes)
-        assert named.implied == {"columns": {"scores": ["vendor"]}}
+        assert named.implied == {"columns.scores": ["vendor"]}
 
 
 @pytest.mark.parametrize("form", [sparse.csr_array, sparse.coo_matrix, np.asarray])
@@ -117,7 +117,7 @@ def test_an_adjacency_matrix_has_its_edges_from_row_to_column(form):
     for src, dst, weight in EDGES:
         dense["abcd".index(src), "abcd".index(dst)] = weight
     alone = made(form(dense), labels=LABELS, features=FEATURES)
-    assert alone.implied["input"] == {"directed": True}
+    assert alone.implied["input.directed"] is True
     assert alone.nodes["node_id"].to_pylist() == [0, 1, 2, 3]
     named = made(NODES, form(dense))
     key = [("src", "ascending"), ("dst", "ascending")]
@@ -139,8 +139,8 @@ def test_a_networkx_graph_has_its_attributes_as_columns():
     tables = made(graph)
     assert rows(tables.nodes) == rows(NODES)
     assert rows(tables.edges) == rows(EDGE_TABLE)
-    assert tables.implied["input"] == {"directed": True}
-    assert made(graph.to_undirected()).implied["input"] == {"directed": False}
+    assert tables.implied["input.directed"] is True
+    assert made(graph.to_undirected()).implied["input.directed"] is False
     assert made(nx.path_graph(3)).edges.column_names == ["src", "dst"]
 
 

@@ -112,7 +112,7 @@ def run_tables(
     overwrite: bool = False,
 ) -> PrevalenceResult:
     """The results for tables; arguments and errors as for `estimate_prevalence`."""
-    used = settings_of(settings, tables.implied)
+    used = settings_of({**tables.implied, **settings})
     with temporary_folder() as folder:
         sources = tables.write(Path(folder))
         run = str(out) if out is not None else f"{folder}/run"
@@ -134,25 +134,21 @@ def temporary_folder() -> Iterator[str]:
         raise
 
 
-def settings_of(
-    values: Mapping[str, Any], implied: Mapping[str, Mapping[str, Any]] | None = None
-) -> Settings:
+def settings_of(values: Mapping[str, Any]) -> Settings:
     """Settings from keyword arguments.
 
     Parameters
     ----------
     values
         Settings by name; ``section__name`` or ``section.name`` stands for a name
-        in a section.
-    implied
-        Values by section and name that `values` replace.
+        in a section. Later ones replace earlier ones.
 
     Raises
     ------
     SettingsError
         For unknown settings and values out of range, all in one message.
     """
-    layers = [implied or {}]
+    layers: list[Any] = []
     for key, value in values.items():
         for name in reversed(key.replace("__", ".").split(".")):
             value = {name: value}

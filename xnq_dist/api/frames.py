@@ -48,8 +48,8 @@ class Tables:
     nodes: Any
     edges: Any
     memberships: Any = None
-    implied: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Settings that follow from the object, such as that a matrix has a direction."""
+    implied: dict[str, Any] = field(default_factory=dict)
+    """Settings by name that follow from the object, such as the direction of edges."""
 
     def write(self, folder: Path) -> Sources:
         """Write the tables that are in memory to a folder, and name all three."""
@@ -96,16 +96,18 @@ def tables_of(
             _in_order(len(values), ids, what, "row")
             kept = [each for each in table.column_names if each != name]
             table = table.select(kept).append_column(name, values)
-    chosen: dict[str, Any] = {} if features is None else {"features": FEATURES}
+    implied: dict[str, Any] = {}
+    if features is not None:
+        implied["columns.features"] = FEATURES
     if scores is not None:
-        chosen["scores"] = [scores] if isinstance(scores, str) else list(scores)
-    implied = {"columns": chosen} if chosen else {}
+        names = [scores] if isinstance(scores, str) else list(scores)
+        implied["columns.scores"] = names
     edges, directed = graph.edges, graph.directed
     if is_matrix(edges):
         ids = _in_order(edges.shape[0], ids, "edges", "row")
         edges, directed = _of_matrix(edges, ids, columns), True
     if directed is not None:
-        implied["input"] = {"directed": directed}
+        implied["input.directed"] = directed
     members = members_of(memberships, ids, columns, nodes)[1]
     return Tables(table, _table(edges, "edges", EDGES), members, implied)
 
