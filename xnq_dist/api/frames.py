@@ -144,29 +144,28 @@ def members_of(
         return [*range(memberships.shape[0])], table
     if not hasattr(memberships, "__iter__"):
         raise InputError(f"memberships is {_kind(memberships)}: give {MEMBERS}")
-    named = isinstance(memberships, Mapping)
-    values = memberships.values() if named else plain(memberships)
-    groups = list(map(plain, values))
-    if not named and all(map(_is_value, groups)):
-        if hasattr(memberships, "reindex"):
-            groups = _by_node(memberships, graph, ids, "memberships").tolist()
-        ids = _in_order(len(groups), ids, "memberships", "community")
-        of_node = _array(groups, "memberships")
+    values = plain(memberships)
+    # A mapping and a pandas object, by its index, have names.
+    entries = values.items() if hasattr(values, "items") else enumerate(values)
+    groups = [(key, plain(group)) for key, group in entries]
+    named = isinstance(values, Mapping)
+    if not named and all(_is_value(group) for _, group in groups):
+        of_node = _array(_by_node(values, graph, ids, "memberships"), "memberships")
+        ids = _in_order(len(of_node), ids, "memberships", "community")
         table = pa.table({columns.community: of_node, columns.member: ids})
         return None, table.filter(of_node.is_valid())
-    # Of a mapping or of a pandas object, whose index has the names.
-    known = hasattr(memberships, "keys")
-    keys = [*memberships.keys()] if known else [*range(len(groups))]
-    names = []
-    for key, group in zip(keys, groups, strict=True):
+    names, members = [], []
+    for key, group in groups:
         if _is_value(group):
             raise InputError(
                 f"memberships has {group!r} for community {key!r}: give a list of node "
                 f"ids; a setting of this section is written memberships__{key}"
             )
         names += [key] * len(group)
-    both = (_array(each, "memberships") for each in (names, [*chain(*groups)]))
-    return keys, pa.table([*both], [columns.community, columns.member])
+        members += [*group]
+    both = [_array(each, "memberships") for each in (names, members)]
+    table = pa.table(both, [columns.community, columns.member])
+    return [key for key, _ in groups], table
 
 
 def is_matrix(value: Any) -> bool:
