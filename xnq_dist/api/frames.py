@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from scipy import sparse
 
+from xnq_dist.core.arrays import Ints
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.settings import ColumnSettings
 from xnq_dist.graph.tables import Sources
@@ -279,15 +280,15 @@ def _of_matrix(matrix: Any, ids: pa.Array, columns: ColumnSettings) -> pa.Table:
     src, dst, weights = _entries(matrix)
     table = {columns.src: ids.take(src), columns.dst: ids.take(dst)}
     if columns.weight and (weights != 1).any():
-        table[columns.weight] = pa.array(weights.astype(np.float64))
+        table[columns.weight] = weights.astype(np.float64)
     return pa.table(table)
 
 
-def _entries(matrix: Any) -> tuple[pa.Array, pa.Array, Any]:
+def _entries(matrix: Any) -> tuple[Ints, Ints, Any]:
     """Rows, columns and values of the entries of a matrix that are not 0."""
     entries = sparse.coo_array(matrix)
     there = entries.data != 0
-    row, column = (pa.array(np.asarray(at[there], np.int64)) for at in entries.coords)
+    row, column = (at[there].astype(np.int64) for at in entries.coords)
     return row, column, entries.data[there]
 
 
@@ -378,8 +379,6 @@ def _vectors(features: Any) -> pa.Array:
             f"features are an array of {values.dtype} with shape {values.shape}: give "
             "numbers, shape (nodes, features)"
         )
-    if values.dtype.kind != "f":
-        values = values.astype(np.float64)
     return column_of(values)
 
 

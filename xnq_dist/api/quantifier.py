@@ -210,9 +210,7 @@ def _known(labels: Any, unlabelled: Any) -> Any:
     """The labels with None for the value that marks unlabelled nodes."""
     if unlabelled is None:
         return labels
-    return [
-        None if label == unlabelled else label for label in np.asarray(labels).tolist()
-    ]
+    return np.where(np.asarray(labels) == unlabelled, None, labels)
 
 
 def _digest(matrix: Any) -> str:
