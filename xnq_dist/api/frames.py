@@ -29,15 +29,14 @@ __all__ = ["Tables", "is_matrix", "members_of", "plain", "tables_of", "written"]
 
 log = logging.getLogger(__name__)
 
-NODES = (
-    "a DataFrame (pandas, Polars), an Arrow table, a networkx graph, a PyTorch "
-    "Geometric Data, a SciPy sparse matrix or a path"
-)
-EDGES = "a DataFrame, an Arrow table, a path or an adjacency matrix"
-MEMBERS = (
-    "a DataFrame, an Arrow table, a path, a mapping of communities to node ids, lists "
-    "of node ids, an indicator matrix, or the community of each node"
-)
+FORMS = {
+    "nodes": "a DataFrame (pandas, Polars), an Arrow table, a networkx graph, a "
+    "PyTorch Geometric Data, a SciPy sparse matrix or a path",
+    "edges": "a DataFrame, an Arrow table, a path or an adjacency matrix",
+    "memberships": "a DataFrame, an Arrow table, a path, a mapping of communities to "
+    "node ids, lists of node ids, an indicator matrix, or the community of each node",
+}
+"""Forms of each table, for messages."""
 FEATURES = "features"
 """Column of feature vectors."""
 
@@ -82,7 +81,7 @@ def tables_of(
         raise InputError("edges is missing: give a table of edges, or a graph as nodes")
     if graph is not None and edges is not None:
         raise InputError(f"nodes is {_kind(nodes)}, which has edges: leave edges out")
-    graph = graph or Graph(_table(nodes, "nodes", NODES), edges)
+    graph = graph or Graph(_table(nodes, "nodes"), edges)
     table, ids = graph.nodes, None
     if not isinstance(table, str) and columns.node_id in table.column_names:
         ids = table[columns.node_id].combine_chunks()
@@ -110,7 +109,7 @@ def tables_of(
     if directed is not None:
         implied["input.directed"] = directed
     members = members_of(memberships, ids, columns, nodes)[1]
-    return Tables(table, _table(edges, "edges", EDGES), members, implied)
+    return Tables(table, _table(edges, "edges"), members, implied)
 
 
 def members_of(
@@ -136,15 +135,14 @@ def members_of(
     """
     if memberships is None:
         return None, None
-    if isinstance(memberships, str | os.PathLike) or hasattr(memberships, "columns"):
-        return None, _table(memberships, "memberships", MEMBERS)
     if is_matrix(memberships):
         ids = _in_order(memberships.shape[1], ids, "memberships", "column")
         rows, places, _ = _entries(memberships)
         table = pa.table({columns.community: rows, columns.member: ids.take(places)})
         return [*range(memberships.shape[0])], table
-    if not hasattr(memberships, "__iter__"):
-        raise InputError(f"memberships is {_kind(memberships)}: give {MEMBERS}")
+    text, several = isinstance(memberships, str), hasattr(memberships, "__iter__")
+    if text or hasattr(memberships, "columns") or not several:
+        return None, _table(memberships, "memberships")
     values = plain(memberships)
     # A mapping and a pandas object, by its index, have names.
     entries = values.items() if hasattr(values, "items") else enumerate(values)
@@ -292,14 +290,13 @@ def _entries(matrix: Any) -> tuple[Ints, Ints, Any]:
     return row, column, entries.data[there]
 
 
-def _table(value: Any, what: str, forms: str) -> pa.Table | str:
+def _table(value: Any, what: str) -> pa.Table | str:
     """A table in memory as Arrow, or the path of a file as text."""
     if isinstance(value, str | os.PathLike):
         return os.fspath(value)
     if not hasattr(value, "__arrow_c_stream__"):
-        todo = (
-            "call its collect() first" if hasattr(value, "collect") else f"give {forms}"
-        )
+        lazy = hasattr(value, "collect")
+        todo = "call its collect() first" if lazy else f"give {FORMS[what]}"
         raise InputError(f"{what} is {_kind(value)}: {todo}")
     index = getattr(value, "index", pa.schema([])).names
     if named := [name for name in index if name is not None and name not in value]:

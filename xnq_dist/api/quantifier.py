@@ -110,7 +110,9 @@ class NetworkQuantifier(BaseEstimator):  # type: ignore[misc]
         if is_matrix(matrix):
             matrix = self._checked(matrix, y=None if y is None else UNCHECKED)
             self._digest = _digest(matrix)
-        labels = None if y is None else _known(plain(y), self.unlabelled)
+        labels = plain(y)
+        if y is not None and self.unlabelled is not None:
+            labels = np.where(np.asarray(labels) == self.unlabelled, None, labels)
         values = {name: getattr(self, argument) for name, argument in SETTINGS.items()}
         values |= self.settings or {}
         columns = settings_of(values).columns
@@ -204,13 +206,6 @@ class NetworkQuantifier(BaseEstimator):  # type: ignore[misc]
         tags.input_tags.positive_only = True
         tags.target_tags.required = True
         return tags
-
-
-def _known(labels: Any, unlabelled: Any) -> Any:
-    """The labels with None for the value that marks unlabelled nodes."""
-    if unlabelled is None:
-        return labels
-    return np.where(np.asarray(labels) == unlabelled, None, labels)
 
 
 def _digest(matrix: Any) -> str:
