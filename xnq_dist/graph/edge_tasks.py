@@ -38,16 +38,6 @@ ROWS = 1 << 20
 """Minimum rows of a share, if the table's row groups allow it."""
 PAIRS = 1 << 22
 """Minimum pairs of a range."""
-COUNTS = {
-    "edges_read": 0,
-    "reversed_added": 0,
-    "duplicates_dropped": 0,
-    "self_loops": 0,
-    "unknown_dropped": 0,
-}
-"""Rows of the edge table; edges that exist only as the reverse of a row (undirected
-graphs); rows after the first with the same (src, dst), dropped or added up; rows
-v -> v; rows that name a node that is not in the node table."""
 
 
 def visible(tasks: Tasks, table: Table) -> bool:
@@ -71,9 +61,13 @@ def read_edges(
     tasks: Tasks,
     progress: Progress = silent,
 ) -> tuple[Csr, Counter[str]]:
-    """The adjacency (rows: targets) in canonical order, and `COUNTS` of the table.
+    """The adjacency (rows: targets) in canonical order, and counts of the table.
 
-    The adjacency is in the folder `csr.FOLDER` of the tasks' folder.
+    The adjacency is in the folder `csr.FOLDER` of the tasks' folder. Counts are
+    ``edges_read``, the rows of the table; ``reversed_added``, edges that exist only as
+    the reverse of a row (undirected graphs); ``duplicates_dropped``, rows after the
+    first with the same (src, dst), dropped or added up; ``self_loops``, rows v -> v;
+    ``unknown_dropped``, rows that name a node that is not in the node table.
 
     In this process, on a cluster of GPUs, cuDF reads the table (`gpu_ingest`).
     `csr.shared_csr` opens the adjacency in tasks. With ``duplicates: sum``, an edge of
@@ -107,11 +101,6 @@ def read_edges(
             shares,
             lambda done, total: progress("read edges", rows * done // total, rows),
         )
-        counts = Counter(COUNTS)
-        for _, found in sorted_shares:
-            counts.update(found)
-        if not counts["edges_read"]:
-            raise table.no_rows()
         runs = [run for some, _ in sorted_shares for run in some]
         size = sum(run.size for run in runs) // (SHARES * tasks.slots) + 1
         ranges = job.sorter(tasks.folder).ranges(runs, max(size, PAIRS))
@@ -122,7 +111,8 @@ def read_edges(
         )
     for run in runs:
         run.path.unlink()
-    for _, found in merged:
+    counts = Counter[str]()
+    for _, found in (*sorted_shares, *merged):
         counts.update(found)
     # Without weights in the table they count rows: all are 1 if none was repeated.
     repeated = weighted and counts["duplicates_dropped"] > 0
