@@ -8,7 +8,7 @@ import pytest
 
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InputError
-from xnq_dist.graph.head import count_rows, count_tables
+from xnq_dist.graph.head import count_tables
 from xnq_dist.graph.tables import Sources, open_table
 
 
@@ -17,7 +17,7 @@ def test_a_small_csv_has_its_rows(tmp_path):
 
     def rows(text):
         path.write_text(text)
-        return count_rows(open_table(path, "edge table"))
+        return open_table(path, "edge table").n_rows
 
     assert rows("src,dst\n1,2\n") == 1
     assert rows("src,dst\n" + "1,2\n" * 100) > 1

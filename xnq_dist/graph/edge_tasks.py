@@ -92,7 +92,7 @@ def read_edges(
     weighted = table.has(columns.weight) or rules.duplicates == "sum"
     table = table.settle(names_read("edges", columns, table))
     shares = table.shares(max(ROWS, table.n_rows // (SHARES * tasks.slots)))
-    rows = table.n_rows or len(shares)
+    rows = table.n_rows
     with tasks.share(ids, NodeIds.of_arrays, *ids.arrays()) as shared:
         rules = rules.model_copy(update={"memory": tasks.memory})
         job = EdgeSort(len(ids), tasks.folder, columns, rules, weighted)

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from contextlib import closing
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
+from xnq_dist.core.errors import InputError
 from xnq_dist.core.need import GraphSize
 from xnq_dist.core.settings import ColumnSettings, Settings
 from xnq_dist.graph.feature_types import LEVELS, chosen_columns, kind_of
 from xnq_dist.graph.profile.headers import check_headers
 from xnq_dist.graph.tables import Sources, Table
-from xnq_dist.graph.values import NULL_WORDS
 
 __all__ = [
     "count_features",
-    "count_rows",
     "count_tables",
 ]
 
@@ -33,13 +29,13 @@ def count_tables(sources: Sources, settings: Settings) -> GraphSize:
     nodes = sources.table("nodes", settings.input)
     edges = sources.table("edges", settings.input)
     columns = chosen_columns(nodes, settings)
-    n_nodes, n_edges = count_rows(nodes), count_rows(edges)
+    n_nodes, n_edges = nodes.n_rows, edges.n_rows
     if not settings.input.directed:
         n_edges *= 2
     unlabelled = nodes.nulls(columns.label)
     members = None
     if sources.memberships is not None:
-        members = count_rows(sources.table("memberships", settings.input))
+        members = sources.table("memberships", settings.input).n_rows
     return GraphSize(
         n_nodes,
         n_edges,
@@ -49,13 +45,6 @@ def count_tables(sources: Sources, settings: Settings) -> GraphSize:
         weighted=settings.input.duplicates == "sum" or edges.has(columns.weight),
         memberships=members,
     )
-
-
-def count_rows(table: Table) -> int:
-    """Rows of a table, from the files' footers; lines of text tables are counted."""
-    if table.n_rows == 0:
-        raise table.no_rows()
-    return table.n_rows
 
 
 def count_features(table: Table, columns: ColumnSettings) -> int:
@@ -80,15 +69,16 @@ def _produced(table: Table, column: str) -> int:
 
 def _class_count(table: Table, settings: Settings) -> int:
     """Number of classes in the first rows of the node table, at least 2."""
-    label, missing = settings.columns.label, settings.labels.missing
-    words = NULL_WORDS if missing == "auto" else missing
+    # Imported late: a run in which nothing changed needs no compiled code.
+    from xnq_dist.graph.labels import plain_labels
+
+    label = settings.columns.label
     with closing(table.batches([label], settled=False)) as batches:
         first = next(batches, None)
     if first is None:
         return 2
     try:
-        found = pc.unique(first.column(label).cast(pa.string()))
-    except pa.ArrowException:
+        labels = plain_labels(first, label, settings.labels.missing)
+    except InputError:
         return 2  # the profile says what is wrong with the column
-    unlabelled = pc.is_in(found, pa.array([None, *words], pa.string()))
-    return max(2, int(unlabelled.false_count))
+    return max(2, len(labels.unique().drop_null()))

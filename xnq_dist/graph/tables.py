@@ -273,12 +273,14 @@ class Table:
 
     @cached_property
     def n_rows(self) -> int:
-        """Rows of all files; of text files their lines."""
+        """Rows of all files; of text files their lines. `no_rows` without any."""
         total = 0
         for file in self.files:
             with self._reading(file) as reader:
                 sizes = reader.group_rows()
             total += sum(sizes[group] for group in self.groups or range(len(sizes)))
+        if not total:
+            raise self.no_rows()
         return total
 
     def no_rows(self) -> InputError:
