@@ -83,8 +83,8 @@ def spectral_radius(
         Start vector, shape (n,), n at least 1, positive where the matrix has edges; it
         is overwritten.
     symmetric
-        Whether the matrix is symmetric: the Lanczos recurrence, else ARPACK with few
-        Arnoldi vectors, to save memory, then with more.
+        Whether the matrix is symmetric: the Lanczos recurrence; else all eigenvalues of
+        few rows, or ARPACK with few Arnoldi vectors, to save memory, then with more.
 
     Raises
     ------
@@ -94,14 +94,13 @@ def spectral_radius(
     from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigs
 
     n = len(start)
-    if n <= DENSE:
-        columns = [matvec(row) for row in np.eye(n)]
-        dense = np.stack(columns, axis=1)
-        values = np.linalg.eigvalsh(dense) if symmetric else np.linalg.eigvals(dense)
-        return float(max(values.real.max(), 0.0))
     with one_blas_thread():
         if symmetric:
             return max(largest_eigenvalue(matvec, start), 0.0)
+        if n <= DENSE:
+            columns = [matvec(row) for row in np.eye(n)]
+            values = np.linalg.eigvals(np.stack(columns, axis=1))
+            return float(max(values.real.max(), 0.0))
         operator = LinearOperator((n, n), matvec=matvec, dtype=np.float64)
         for basis in (20 if n <= 10**6 else 8, 40):
             try:
@@ -110,7 +109,7 @@ def spectral_radius(
                     k=1,
                     which="LR",
                     ncv=min(basis, n),
-                    v0=start / _norm(start),
+                    v0=start / np.linalg.norm(start),
                     tol=ARNOLDI,
                     maxiter=300,
                     return_eigenvectors=False,
@@ -155,7 +154,7 @@ def largest_eigenvalue(matvec: Callable[[Floats], Floats], start: Floats) -> flo
     from scipy.linalg import eigh_tridiagonal
 
     current = start
-    current /= _norm(current)
+    current /= np.linalg.norm(current)
     before = np.zeros_like(current)
     diagonal: list[float] = []
     off_diagonal: list[float] = []
@@ -168,7 +167,7 @@ def largest_eigenvalue(matvec: Callable[[Floats], Floats], start: Floats) -> flo
         coming -= before
         np.multiply(current, alpha, out=before)
         coming -= before
-        beta = _norm(coming)
+        beta = float(np.linalg.norm(coming))
         diagonal.append(alpha)
         if step % CHECK_EVERY == 0 or step <= 4 * CHECK_EVERY or not beta:
             values, vectors = eigh_tridiagonal(
@@ -197,22 +196,14 @@ def largest_eigenvalue(matvec: Callable[[Floats], Floats], start: Floats) -> flo
     return value
 
 
-def _norm(x: Floats) -> float:
-    return float(np.sqrt(np.dot(x, x)))
-
-
 def is_symmetric(csr: Csr) -> bool:
     """Whether every edge has its reverse with the same weight, in one pass.
 
     Each edge u < v adds a 64-bit hash of (u, v, weight), its reverse subtracts it. If
     the sum is zero, the graph is symmetric except with probability 2^-64.
     """
-    total = np.uint64(0)
-    for rows in csr.chunks():
-        bits = rows.weights.view(np.uint32)
-        # A kernel returns a Python integer, which it takes for a signed one.
-        total = np.uint64(symmetry_sum(*rows.edges, bits, total))
-    return bool(total == 0)
+    sums = csr.map(lambda r: symmetry_sum(*r.edges, r.weights.view(np.uint32)))
+    return sum(map(int, sums)) % 2**64 == 0
 
 
 @kernel
@@ -221,10 +212,9 @@ def symmetry_sum(
     indptr: Ints,
     indices: Ints32,
     bits: NDArray[np.uint32],
-    total: np.uint64,
 ) -> np.uint64:
     """Sum of hashes of edges above the diagonal minus those below, modulo 2^64."""
-    weighted = bits.shape[0] > 0
+    weighted, total = bits.shape[0] > 0, np.uint64(0)
     for row in range(indptr.shape[0] - 1):
         v = np.int64(first + row)
         for edge in range(indptr[row], indptr[row + 1]):
