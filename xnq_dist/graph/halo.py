@@ -19,10 +19,8 @@ __all__ = ["Partition", "PartitionBook", "distinct"]
 
 @dataclass(frozen=True)
 class PartitionBook:
-    """Partition of every node, and the relabelling that results."""
+    """The partitions of all nodes, as the relabelling that they result in."""
 
-    part: Ints32
-    """Partition of each canonical index, shape (N,)."""
     offsets: Ints
     """Partition p owns global ids offsets[p]:offsets[p + 1], shape (P + 1,)."""
     order: Ints32
@@ -38,7 +36,7 @@ class PartitionBook:
         order = np.argsort(part, kind="stable").astype(np.int32)
         relabelled = np.empty(len(part), np.int32)
         relabelled[order] = np.arange(len(part), dtype=np.int32)
-        return cls(part, offsets, order, relabelled)
+        return cls(offsets, order, relabelled)
 
     @property
     def partitions(self) -> int:
