@@ -463,8 +463,7 @@ def test_weights_that_add_up_too_far_are_refused(tmp_path):
 
 
 def test_counts_that_do_not_add_up_are_a_fault(tmp_path, monkeypatch):
-    real = partition_files.counts
-    monkeypatch.setattr(partition_files, "counts", lambda p: real(p) | {"edges": 0})
+    monkeypatch.setattr(partition_files.Partition, "n_edges", 0)
     with pytest.raises(StageError, match=r"partitions hold \(4, 0\) nodes and edges"):
         run(tmp_path, node_table(4), edge_table())
 

@@ -127,21 +127,16 @@ class PartitionTasks:
             name: each for name, each in named if name != "number" and each is not None
         }
         record = self.attempt.write_arrays(file_stem("adjacency", number), **arrays)
-        sent = np.diff(partition.send_offsets)
-        return WrittenPartition(record, counts(partition), sent)
+        counts = {
+            "owned": partition.n_owned,
+            "halo": partition.n_halo,
+            "edges": partition.n_edges,
+            "boundary": len(partition.boundary_rows),
+        }
+        return WrittenPartition(record, counts, np.diff(partition.send_offsets))
 
     def _csr(self) -> Csr:
         return shared_csr(self.csr, self.nodes, self.weighted)
-
-
-def counts(partition: Partition) -> dict[str, int]:
-    """The counts that the stage records of a partition."""
-    return {
-        "owned": partition.n_owned,
-        "halo": partition.n_halo,
-        "edges": partition.n_edges,
-        "boundary": len(partition.boundary_rows),
-    }
 
 
 @kernel
