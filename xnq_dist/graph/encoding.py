@@ -44,12 +44,10 @@ Values: TypeAlias = Any
 
 def numbers_of(array: pa.Array) -> Floats:
     """Numbers, booleans and days since 1970-01-01 as float64; null is NaN."""
-    if pt.is_date64(array.type):
+    if pt.is_date(array.type):
         array = array.cast(pa.timestamp("ms"))
     if pt.is_timestamp(array.type):
         array = divided(array, 86_400)
-    elif pt.is_date32(array.type):
-        array = array.cast(pa.int32())
     numbers: Floats = array.cast(pa.float64(), safe=False).to_numpy(False)
     return numbers
 

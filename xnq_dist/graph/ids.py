@@ -77,7 +77,7 @@ class NodeIds:
             # Use 64-bit offsets: all ids together may exceed 2 GiB.
             ids = ids.cast(pa.large_string())
         order = pc.sort_indices(ids).to_numpy().astype(np.int64)
-        values = pa.concat_arrays(ids.take(pa.array(order)).chunks or [pa.nulls(0)])
+        values = ids.take(order).combine_chunks()
         equal = np.flatnonzero(pc.equal(values[1:], values[:-1]).to_numpy(False))
         if len(equal):
             raise InputError(
