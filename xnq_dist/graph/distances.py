@@ -31,8 +31,8 @@ MAX_STEPS = 30
 """Maximum number of supersteps derived from distances."""
 
 
-def effective_diameter(csr: Csr, max_steps: int = MAX_STEPS) -> int:
-    """Steps within which 90 % of the pairs within `max_steps` steps lie; at least 1.
+def effective_diameter(csr: Csr) -> int:
+    """Steps within which 90 % of the pairs within `MAX_STEPS` steps lie; at least 1.
 
     A step leads from a node to a node that has it as in-neighbour. The search starts
     from 64 random nodes with in-neighbours (from all if there are fewer), the same in
@@ -48,7 +48,7 @@ def effective_diameter(csr: Csr, max_steps: int = MAX_STEPS) -> int:
     before[sources] = np.uint64(1) << np.arange(count, dtype=np.uint64)
     reached = [int(np.bitwise_count(before).sum())]
     after = before.copy()
-    for _ in range(max_steps):
+    for _ in range(MAX_STEPS):
         csr.map(lambda rows: spread_kernel(*rows.edges, before, after))
         reached.append(int(np.bitwise_count(after).sum()))
         if reached[-1] == reached[-2]:

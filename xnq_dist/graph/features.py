@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -113,7 +113,7 @@ class FeatureColumns:
     def learn(
         self,
         index: Ints,
-        mode: Literal["auto", "robust", "none"] = "robust",
+        mode: str = "robust",
     ) -> None:
         """Learn the encoding and the scaling (`features.scale`) in one pass.
 

@@ -13,7 +13,7 @@ partitioning, only the bytes exchanged and the balance do.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -48,13 +48,11 @@ MIN_MEMORY = 16 << 20
 METIS_SEED = 1
 """Fixed, so that the partitioning does not depend on the run's seed."""
 
-Partitioner = Literal["auto", "metis", "stream", "contiguous"]
-
 
 def divide(
     csr: Csr,
     partitions: int,
-    partitioner: Partitioner,
+    partitioner: str,
     memory: int = 1 << 30,
     symmetric: bool = False,
 ) -> tuple[Ints32, str]:
@@ -91,19 +89,18 @@ def divide(
         )
     if partitions == 1:
         return np.zeros(n, np.int32), "contiguous"
-    name: str = partitioner
-    if name == "auto":
+    if partitioner == "auto":
         fits = metis_memory(n, int(csr.indptr[-1]), symmetric) <= memory
-        name = "metis" if fits else "stream"
-        log.info("partitioner: %s", name)
-    if name == "contiguous":
+        partitioner = "metis" if fits else "stream"
+        log.info("partitioner: %s", partitioner)
+    if partitioner == "contiguous":
         part = _contiguous(csr, partitions)
     else:
-        held = max(memory, MIN_MEMORY) if name == "stream" else None
+        held = max(memory, MIN_MEMORY) if partitioner == "stream" else None
         part = _by_metis(csr, partitions, held)
         hold_limits(csr, part, partitions)
     _fill_empty(part, partitions)
-    return part, name
+    return part, partitioner
 
 
 def _fill_empty(part: Ints32, partitions: int) -> None:
