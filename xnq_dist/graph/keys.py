@@ -8,7 +8,7 @@ import pyarrow.types as pt
 
 from xnq_dist.core.errors import InputError
 from xnq_dist.graph.tables import Batch
-from xnq_dist.graph.values import is_text, quoted
+from xnq_dist.graph.values import is_text, quoted, whole
 
 __all__ = ["ids_of", "plain_keys"]
 
@@ -53,10 +53,7 @@ def plain_keys(batch: Batch, column: str) -> pa.Array | None:
     if pt.is_floating(array.type):
         return _whole_numbers(array, batch, column)
     if pt.is_integer(array.type) or pt.is_null(array.type):
-        try:
-            return array.cast(pa.int64())
-        except pa.ArrowInvalid:
-            return array.cast(pa.string())
+        return whole(array)
     as_text = is_text(array.type) or pt.is_date32(array.type)
     return array.cast(pa.string()) if as_text else None
 

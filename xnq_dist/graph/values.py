@@ -19,6 +19,7 @@ __all__ = [
     "plain_values",
     "quoted",
     "show",
+    "whole",
     "without_views",
 ]
 
@@ -67,13 +68,18 @@ def plain_values(array: pa.Array) -> pa.Array:
     if pt.is_dictionary(array.type):
         array = array.dictionary_decode()
     if pt.is_decimal(array.type) and array.type.scale == 0:
-        try:
-            return array.cast(pa.int64())
-        except pa.ArrowInvalid:
-            return array.cast(pa.string())
+        return whole(array)
     if pt.is_duration(array.type):
         return divided(array, 1)
     return array
+
+
+def whole(array: pa.Array) -> pa.Array:
+    """Integers as int64, or as text where one of them is too large."""
+    try:
+        return array.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return array.cast(pa.string())
 
 
 def divided(array: pa.Array, seconds: int) -> pa.Array:
