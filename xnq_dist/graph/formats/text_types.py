@@ -18,15 +18,17 @@ NULLS = (*NULL_WORDS, "#N/A")
 
 _WHOLE = r"0|[1-9]\d{0,17}"
 _KINDS = {
+    "null": (pa.int64(), ""),
     "integer": (pa.int64(), r"0|-?[1-9]\d{0,18}"),
     "boolean": (pa.bool_(), r"true|false"),
     "date": (pa.date32(), r".*"),
     "time": (pa.timestamp("us"), r".*"),
     "instant": (pa.timestamp("us", "UTC"), r".*"),
     "number": (pa.float64(), rf"-?({_WHOLE})?(\.\d*)?(e[-+]?\d+)?|-?inf"),
+    "text": (pa.string(), ".*"),
 }
-"""Types and patterns of the values, in the order in which kinds are tried; other kinds
-are ``null`` and ``text``."""
+"""Types and patterns of the values, in the order in which kinds are tried. A column
+without a value, ``null``, counts as integers."""
 _WIDER = {
     frozenset({"integer", "number"}): "number",
     frozenset({"date", "time"}): "time",
@@ -34,8 +36,8 @@ _WIDER = {
 
 
 def type_of(kind: str) -> pa.DataType:
-    """The Arrow type of a kind; a column without a value counts as integers."""
-    return pa.string() if kind == "text" else _KINDS.get(kind, _KINDS["integer"])[0]
+    """The Arrow type of a kind."""
+    return _KINDS[kind][0]
 
 
 def joined(one: str, other: str) -> str:
@@ -47,15 +49,14 @@ def joined(one: str, other: str) -> str:
 
 def kind_of(values: pa.Array, decimal: str) -> str:
     """The narrowest kind of some text."""
-    kinds = ("null", *_KINDS)
-    return next((k for k in kinds if typed(values, k, decimal) is not None), "text")
+    return next(kind for kind in _KINDS if typed(values, kind, decimal) is not None)
 
 
 def typed(values: pa.Array, kind: str, decimal: str) -> pa.Array | None:
     """Text as values of a kind; None if a value does not fit."""
     if kind == "text":
         return values
-    found = None if kind == "null" else _cast(values, kind, decimal)
+    found = _cast(values, kind, decimal)
     if found is None:
         trimmed = pc.utf8_trim_whitespace(values)
         absent = pc.is_in(trimmed, pa.array(NULLS))
@@ -65,9 +66,6 @@ def typed(values: pa.Array, kind: str, decimal: str) -> pa.Array | None:
 
 
 def _cast(values: pa.Array, kind: str, decimal: str) -> pa.Array | None:
-    if kind == "null":
-        empty = values.null_count == len(values)
-        return pa.nulls(len(values), pa.int64()) if empty else None
     if kind == "number" and decimal == ",":
         if pc.any(pc.match_substring(values, ".")).as_py():
             return None
