@@ -117,7 +117,8 @@ def read_table(
     # The types of text columns are those of all values that were read.
     schema = table.settle(()).schemas[table.files[0]]
     facts["columns"] = {column: str(kind) for column, kind in schema.items()}
-    racy = states is None or _newest(states) > began - RACY
+    times = [t for state in states or () for t in state[1:3] if isinstance(t, int)]
+    racy = states is None or max(times) > began - RACY
     if folder is not None and not racy and states == _states(table):
         kept[key] = {"states": states, "digests": digests, "facts": facts}
         folder.create()
@@ -150,11 +151,6 @@ def _states(table: Table) -> list[list[Any]] | None:
             "and that its store can be reached, and run again"
         ) from error
     return None if None in states else states
-
-
-def _newest(states: list[list[Any]]) -> int:
-    """Time of the last change of a file, in nanoseconds."""
-    return max(t for state in states for t in state[1:3] if isinstance(t, int))
 
 
 def _digests(

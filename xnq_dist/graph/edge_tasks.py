@@ -44,14 +44,13 @@ def visible(tasks: Tasks, table: Table) -> bool:
     """Whether every worker sees the table's files and the shared folder."""
     token = tasks.folder / "token"
     token.touch()
-    look = partial(_sizes, table, token)
-    due = look()
-    return all(found == due for found in tasks.everywhere(look))
 
+    def sizes() -> list[int | None]:
+        files = table.filesystem.get_file_info(list(table.files))
+        return [int(token.exists()), *(info.size for info in files)]
 
-def _sizes(table: Table, token: Path) -> list[int | None]:
-    files = table.filesystem.get_file_info(list(table.files))
-    return [int(token.exists()), *(info.size for info in files)]
+    due = sizes()
+    return all(found == due for found in tasks.everywhere(sizes))
 
 
 def read_edges(

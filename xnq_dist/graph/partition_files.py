@@ -68,10 +68,6 @@ class Halo:
         """All rows, mapped."""
         return scratch.shared(self.path, np.int64, int(self.offsets[-1]))
 
-    def of_owner(self, owner: int) -> Ints:
-        """The rows of one owner."""
-        return self.rows()[self.offsets[owner] : self.offsets[owner + 1]]
-
 
 @dataclass(frozen=True)
 class PartitionTasks:
@@ -111,7 +107,10 @@ class PartitionTasks:
         indptr = offsets_of(np.diff(csr.indptr)[owned])
         sources = local[values_of(csr.indptr, indices, owned)]
         copied = values_of(csr.indptr, weights, owned) if self.weighted else None
-        read = [each.of_owner(number) for each in halos]
+        read = [
+            each.rows()[each.offsets[number] : each.offsets[number + 1]]
+            for each in halos
+        ]
         partition = Partition(
             number,
             indptr,
