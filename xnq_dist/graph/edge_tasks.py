@@ -26,7 +26,7 @@ from xnq_dist.graph.csr import FOLDER, Csr, write_rows, written_csr
 from xnq_dist.graph.edges import PairsOf, arrow_pairs
 from xnq_dist.graph.gpu_ingest import edge_pairs
 from xnq_dist.graph.ids import NodeIds
-from xnq_dist.graph.profile.headers import columns_of, names_read
+from xnq_dist.graph.profile.headers import names_read
 from xnq_dist.graph.sort import PairSorter, SortedRun
 from xnq_dist.graph.tables import Table
 
@@ -75,9 +75,9 @@ def read_edges(
     Raises
     ------
     InputError
-        For a missing column, no rows, null ids, ids of another type than the nodes',
-        unknown nodes (unless dropped), weights that are null, negative or not finite,
-        or dropped duplicates of different weight; the first in the order of the table.
+        For null ids, ids of another type than the nodes', unknown nodes (unless
+        dropped), weights that are null, negative or not finite, or dropped duplicates
+        of different weight; the first in the order of the table.
     StageError
         When the number of edges after the sort is not the expected one, and when a file
         of a task is missing or has another size.
@@ -87,7 +87,6 @@ def read_edges(
     if pairs is not arrow_pairs:
         # A GPU has memory for one share at a time.
         tasks = Tasks(tasks.folder, 1, rules.memory_bytes)
-    table.require(columns_of("edges", columns))
     weighted = table.has(columns.weight) or rules.duplicates == "sum"
     table = table.settle(names_read("edges", columns, table))
     shares = table.shares(max(ROWS, table.n_rows // (SHARES * tasks.slots)))

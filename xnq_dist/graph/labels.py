@@ -23,7 +23,7 @@ from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Missing, Settings
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.keys import ids_of, plain_keys
-from xnq_dist.graph.profile.headers import columns_of, names_read
+from xnq_dist.graph.profile.headers import names_read
 from xnq_dist.graph.tables import Batch, Table
 from xnq_dist.graph.values import (
     NULL_WORDS,
@@ -92,9 +92,8 @@ def read_nodes(
     Raises
     ------
     InputError
-        For a missing column, ids that are null or occur twice, labels
-        of an unusable type, no label or a single class, an unknown role, or a class
-        without nodes of both roles.
+        For ids that are null or occur twice, labels of an unusable type, no label or a
+        single class.
     """
     rows = _read(table, settings, progress)
     node_ids, index = NodeIds.from_column(rows.ids, table.path)
@@ -146,7 +145,6 @@ def _of_classes(labels: Labels, table: Table, column: str) -> Labels:
 
 def _read(table: Table, settings: Settings, progress: Progress = silent) -> NodeRows:
     """Ids, labels and roles in the order of the table."""
-    table.require(columns_of("nodes", settings.columns))
     rows = NodeRows(settings, table)
     done = 0
     for batch in table.batches(rows.names):
