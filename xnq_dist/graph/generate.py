@@ -68,10 +68,8 @@ def generate(
     arguments.check()
     folder = Folder.of(out)
     folder.create()
-    numbers: list[Any] = [*range(arguments.communities)]
-    if arguments.string_ids:
-        numbers = [f"community-{number}" for number in numbers]
-    drawn = _Tables(draw_network(arguments), pa.array(names or numbers), classes)
+    named = pa.array(names or range(arguments.communities))
+    drawn = _Tables(draw_network(arguments), named, classes)
     written = (
         ("nodes", "generated_nodes", drawn.nodes()),
         ("truth", "truth", drawn.truth()),

@@ -93,9 +93,7 @@ def random_halo(nodes: int, edges: int, partitions: int) -> int:
     ``(P - 1) N (1 - (1 - 1/P)^degree)``; concave in the degree, so the mean degree
     gives an upper bound for any degrees (Jensen), and better partitioners stay below.
     """
-    if partitions == 1 or nodes == 0:
-        return 0
-    degree = edges / nodes
+    degree = edges / max(nodes, 1)
     return int((partitions - 1) * nodes * (1 - (1 - 1 / partitions) ** degree))
 
 

@@ -87,7 +87,7 @@ class Arguments:
     labelled: float = 0.1
     """Share of labelled nodes; at least ten nodes of each class are labelled."""
     string_ids: bool = False
-    """Ids and community names as text instead of integers."""
+    """Ids as text instead of integers."""
 
     def check(self) -> None:
         """Check the arguments; a `SettingsError` names all that are out of range."""
