@@ -63,6 +63,7 @@ def write_graph(name: str, folder: Path) -> Path:
         ids,
         settings,
         in_process(folder, settings.input.memory_bytes),
+        silent,
     )
     return folder / FOLDER
 

@@ -43,7 +43,7 @@ def text_of(table, separator=",", decimal="."):
 def digests(path, *overrides):
     table = open_table(path, "node table", load_settings(overrides=overrides).input)
     kept = Folder.of(path.parent / "kept")
-    return read_table(kept, table, lambda: (node_aspects(table, COLUMNS), None))[0]
+    return read_table(kept, table, lambda: (node_aspects(table, COLUMNS, ""), None))[0]
 
 
 def read(path, *overrides):

@@ -57,7 +57,7 @@ class Observer(Protocol):
         """What was counted, as JSON values."""
 
 
-def node_aspects(table: Table, columns: ColumnSettings, place: str = "") -> Aspects:
+def node_aspects(table: Table, columns: ColumnSettings, place: str) -> Aspects:
     """The digested columns of a node table.
 
     Parameters

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -84,11 +83,6 @@ def csr_of(indptr: Ints, indices: Ints32, weights: NDArray[Any]) -> Csr:
     return Csr(indptr, len(weights) > 0, lambda: (indices, weights))
 
 
-def _mapped(folder: Path) -> tuple[Ints32, NDArray[Any]]:
-    indices = scratch.mapped(folder / "indices", np.int32)
-    return indices, scratch.mapped(folder / "weights", np.float32)
-
-
 def shared_csr(folder: Path, n: int, weighted: bool) -> Csr:
     """An adjacency of n rows that another process wrote, row pointers included.
 
@@ -100,7 +94,12 @@ def shared_csr(folder: Path, n: int, weighted: bool) -> Csr:
     indptr = scratch.shared(folder / "indptr", np.int64, n + 1)
     for name in ("indices", "weights") if weighted else ("indices",):
         scratch.shared(folder / name, np.int32, int(indptr[-1]))
-    return Csr(indptr, weighted, partial(_mapped, folder))
+
+    def arrays() -> tuple[Ints32, NDArray[Any]]:
+        indices = scratch.mapped(folder / "indices", np.int32)
+        return indices, scratch.mapped(folder / "weights", np.float32)
+
+    return Csr(indptr, weighted, arrays)
 
 
 def write_csr(

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from xnq_dist.core.errors import InputError, StageError
-from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.progress import Progress
 from xnq_dist.core.settings import ColumnSettings, InputSettings, Settings
 from xnq_dist.core.tasks import Shared, Tasks
 from xnq_dist.graph import scratch
@@ -58,7 +58,7 @@ def read_edges(
     ids: NodeIds,
     settings: Settings,
     tasks: Tasks,
-    progress: Progress = silent,
+    progress: Progress,
 ) -> tuple[Csr, Counter[str]]:
     """The adjacency (rows: targets) in canonical order, and counts of the table.
 

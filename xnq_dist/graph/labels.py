@@ -235,7 +235,7 @@ def valid_text(array: pa.Array, batch: Batch, column: str) -> pa.Array:
     return array
 
 
-def plain_labels(batch: Batch, column: str, missing: Missing = "auto") -> pa.Array:
+def plain_labels(batch: Batch, column: str, missing: Missing) -> pa.Array:
     """A batch's labels as int64, bool or string; null for what means unlabelled."""
     array, auto = _typed_labels(batch, column), missing == "auto"
     if not missing or (auto and not pt.is_string(array.type)):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Ints, Ints32, offsets_of
 from xnq_dist.core.kernel import kernel
-from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.progress import Progress
 from xnq_dist.core.store import Attempt, FileRecord
 from xnq_dist.core.tasks import Shared, Tasks
 from xnq_dist.graph import scratch
@@ -43,7 +43,7 @@ def write_partitions(
     book: PartitionBook,
     tasks: Tasks,
     attempt: Attempt,
-    progress: Progress = silent,
+    progress: Progress,
 ) -> list[WrittenPartition]:
     """Write the files of all partitions; `csr` from `edge_tasks.read_edges`."""
     folder = tasks.folder / "partitions"

@@ -55,12 +55,12 @@ def write_scores(
     table: Table,
     tables: Digests,
     settings: Settings,
-    scores: Floats32 | None = None,
+    scores: Floats32 | None,
 ) -> None:
     """Make the stage of `columns.scores`; remove it without any.
 
     Kept if nothing changed. `tables` holds the digest of the ``scores`` of the table;
-    `scores`, from `read_scores`, are read if not passed. Errors are those of
+    `scores`, from `read_scores`, are read if None. Errors are those of
     `read_scores`.
     """
     stage, names = run.stage(STAGE), settings.columns.scores

@@ -48,9 +48,7 @@ class Dialect:
         return ", ".join(parts)
 
 
-def sniff(
-    head: bytes, complete: bool, settings: InputSettings, file: str = ""
-) -> Dialect:
+def sniff(head: bytes, complete: bool, settings: InputSettings, file: str) -> Dialect:
     """The dialect of a file.
 
     Parameters
