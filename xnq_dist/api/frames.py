@@ -211,12 +211,8 @@ def _of_graph(graph: Any, columns: ColumnSettings) -> Graph | None:
     if hasattr(graph, "adj") and hasattr(graph, "is_directed"):
         return _of_networkx(graph, columns)
     if is_matrix(graph):
-        return Graph(_numbered(graph.shape[0], columns), graph)
+        return Graph(pa.table({columns.node_id: np.arange(graph.shape[0])}), graph)
     return None
-
-
-def _numbered(count: int, columns: ColumnSettings) -> pa.Table:
-    return pa.table({columns.node_id: np.arange(count)})
 
 
 def _of_networkx(graph: Any, columns: ColumnSettings) -> Graph:
@@ -248,7 +244,8 @@ def _of_pyg(data: Any, columns: ColumnSettings) -> Graph:
         fits = weights is not None and weights.size == pairs.shape[1]
         if columns.weight and fits:
             edges[columns.weight] = weights.ravel()
-    nodes = _numbered(int(data.num_nodes) if x is None else len(x), columns)
+    count = int(data.num_nodes) if x is None else len(x)
+    nodes = pa.table({columns.node_id: np.arange(count)})
     labels = None if y is None else _shown(y, masks)
     return Graph(nodes, pa.table(edges), True, labels, x)
 
@@ -358,7 +355,14 @@ def _in_order(count: int, ids: Any, what: str, one: str) -> pa.Array:
 def _column(values: Any, what: str) -> pa.Array:
     """One value a node, null for None and NaN; features are vectors, shape (N, F)."""
     if what == "features":
-        return _vectors(values)
+        is_sparse = hasattr(values, "toarray")
+        matrix = values.toarray() if is_sparse else np.asarray(plain(values))
+        if matrix.ndim != 2 or matrix.dtype.kind not in "biuf":
+            raise InputError(
+                f"features are an array of {matrix.dtype} with shape {matrix.shape}: "
+                "give numbers, shape (nodes, features)"
+            )
+        return column_of(matrix)
     if np.ndim(plain(values)) != 1:
         section = "; a setting of this section is written labels__NAME"
         raise InputError(
@@ -366,17 +370,6 @@ def _column(values: Any, what: str) -> pa.Array:
             f"None where there is none{section if what == 'labels' else ''}"
         )
     return _array(values, what)
-
-
-def _vectors(features: Any) -> pa.Array:
-    is_sparse = hasattr(features, "toarray")
-    values = features.toarray() if is_sparse else np.asarray(plain(features))
-    if values.ndim != 2 or values.dtype.kind not in "biuf":
-        raise InputError(
-            f"features are an array of {values.dtype} with shape {values.shape}: give "
-            "numbers, shape (nodes, features)"
-        )
-    return column_of(values)
 
 
 def _array(values: Any, what: str, kind: Any = None) -> pa.Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ UNCHECKED = "no_validation"
 """Tells scikit-learn to leave labels alone: they may be text, None or NaN."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)  # scikit-learn has its own repr
 class NetworkQuantifier(BaseEstimator):  # type: ignore[misc]
     """Class prevalence of communities of one graph.
 
@@ -69,26 +70,14 @@ class NetworkQuantifier(BaseEstimator):  # type: ignore[misc]
     >>> quantifier.quantify([[0, 1, 2], [7, 8]])  # doctest: +SKIP
     """
 
-    def __init__(
-        self,
-        *,
-        method: str = "xnq+",
-        quantifier: str = "auto",
-        labels_drawn: str = "unknown",
-        dim: int = 256,
-        supersteps: int | str = "auto",
-        unlabelled: Any = None,
-        settings: Mapping[str, Any] | None = None,
-        random_state: int = 0,
-    ) -> None:
-        self.method = method
-        self.quantifier = quantifier
-        self.labels_drawn = labels_drawn
-        self.dim = dim
-        self.supersteps = supersteps
-        self.unlabelled = unlabelled
-        self.settings = settings
-        self.random_state = random_state
+    method: str = "xnq+"
+    quantifier: str = "auto"
+    labels_drawn: str = "unknown"
+    dim: int = 256
+    supersteps: int | str = "auto"
+    unlabelled: Any = None
+    settings: Mapping[str, Any] | None = None
+    random_state: int = 0
 
     def fit(self, graph: Any, y: Any = None) -> NetworkQuantifier:
         """Learn from a graph and labels.
