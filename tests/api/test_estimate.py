@@ -98,8 +98,6 @@ def test_the_result_has_its_tables_for_arrow_pandas_and_polars(result):
     np.testing.assert_allclose(sums, 1, atol=1e-6)
     assert len(result.to_pandas()) == 6
     assert result.anomalies is not None
-    with pytest.raises(InputError, match="no table 'posterior': choose one of preval"):
-        result.to_pandas("posterior")
 
 
 def test_a_notebook_escapes_names_and_hides_suppressed_communities(result):

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xnq_dist.core.config import recorded_settings
-from xnq_dist.core.errors import InputError
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.store import RunDirectory, read_published
 from xnq_dist.graph.profile.findings import Finding
@@ -24,7 +23,6 @@ from xnq_dist.steps.results import Results
 
 __all__ = ["PrevalenceResult"]
 
-_TABLES = ("prevalence", "totals", "anomalies", "posteriors")
 ROWS = 10
 """Communities in the table of a notebook."""
 
@@ -100,21 +98,9 @@ class PrevalenceResult:
         found = self._page.profile.get("findings", ())
         return tuple(Finding(**each) for each in found)
 
-    def to_pandas(self, table: str = "prevalence") -> Any:
-        """A table as a pandas DataFrame.
-
-        Parameters
-        ----------
-        table
-            ``prevalence``, ``totals``, ``anomalies`` or ``posteriors``.
-        """
-        made = getattr(self, table) if table in _TABLES else None
-        if made is None:
-            known = ", ".join(name for name in _TABLES if getattr(self, name))
-            raise InputError(
-                f"the result has no table {table!r}: choose one of {known}"
-            )
-        return made.to_pandas()
+    def to_pandas(self) -> Any:
+        """`prevalence` as a pandas DataFrame; `totals` and others have this, too."""
+        return self.prevalence.to_pandas()
 
     def contrast(self, first: Any, second: Any) -> pa.Table:
         """Differences between two communities, one row per class.
@@ -160,7 +146,8 @@ class PrevalenceResult:
 
     def __getstate__(self) -> dict[str, Any]:
         # The run directory may be gone where the result is read: take everything along.
-        for name in (*_TABLES, "classes", "findings"):
+        tables = ("prevalence", "totals", "anomalies", "posteriors")
+        for name in (*tables, "classes", "findings"):
             getattr(self, name)
         version = replace(self._version, manifest=replace(self._version.manifest))
         return self.__dict__ | {"_version": version}
