@@ -92,7 +92,7 @@ def test_labels_and_features_become_columns_in_the_nodes_order():
     bare = NODES.select(["node_id"])
     tables = made(bare, EDGE_TABLE, labels=LABELS, features=FEATURES)
     assert rows(tables.nodes) == rows(NODES)
-    assert tables.implied == {"columns.features": "features"}
+    assert tables.implied == {}
     floats = made(bare, EDGE_TABLE, labels=np.array([0, np.nan, 1, 0]))
     assert floats.nodes["label"].to_pylist() == [0, None, 1, 0]
     again = made(NODES, EDGE_TABLE, labels=["z", "z", None, "x"])

@@ -38,7 +38,7 @@ FORMS = {
 }
 """Forms of each table, for messages."""
 FEATURES = "features"
-"""Column of feature vectors."""
+"""Column of feature vectors, which ``columns.features = auto`` uses alone."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,6 @@ def tables_of(
             kept = [each for each in table.column_names if each != name]
             table = table.select(kept).append_column(name, values)
     implied: dict[str, Any] = {}
-    if features is not None:
-        implied["columns.features"] = FEATURES
     if scores is not None:
         names = [scores] if isinstance(scores, str) else list(scores)
         implied["columns.scores"] = names

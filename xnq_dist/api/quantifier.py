@@ -158,7 +158,7 @@ class NetworkQuantifier(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         table = self.result_.posteriors
         wanted = self._ids
-        if graph is not None and is_matrix(graph):
+        if is_matrix(graph):
             if _digest(self._checked(graph, reset=False)) != self._digest:
                 raise ValueError(
                     "predict_proba is for the nodes of the graph of fit: leave the "
@@ -185,8 +185,14 @@ class NetworkQuantifier(BaseEstimator):  # type: ignore[misc]
 
     def _checked(self, matrix: Any, **more: Any) -> Any:
         """An adjacency matrix of finite numbers that are not negative."""
-        checks = {"accept_sparse": "csr", "ensure_min_samples": 2}
-        return validate_data(self, matrix, ensure_non_negative=True, **checks, **more)
+        return validate_data(
+            self,
+            matrix,
+            accept_sparse="csr",
+            ensure_min_samples=2,
+            ensure_non_negative=True,
+            **more,
+        )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
