@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -153,7 +153,7 @@ def profile_again(
     labels, memberships
         Locations of the tables; None: there is no new one.
     """
-    reader = TableReader(Sources("", "", memberships), settings, folder, nodes)
+    reader = TableReader(Sources("", "", memberships), settings, folder, *nodes)
     if labels is not None:
         reader.labels(labels)
     if memberships is not None:
@@ -197,32 +197,30 @@ def lines(profile: InputProfile, few: int, brief: bool = False) -> Iterator[str]
         yield f"{each.level}: {each.text} ({each.code})"
 
 
+@dataclass
 class TableReader:
     """Reads each table at most once, for its digests and its facts."""
 
-    def __init__(
-        self,
-        sources: Sources,
-        settings: Settings,
-        folder: Folder | None,
-        nodes: tuple[NodeIds | None, dict[str, Any]] = (None, {}),
-    ) -> None:
-        self._sources, self._settings, self._folder = sources, settings, folder
-        self.facts: dict[str, dict[str, Any]] = {}
-        """What was counted in each table, with its path and rows."""
-        self._ids, self._node_digest = nodes
+    sources: Sources
+    settings: Settings
+    folder: Folder | None
+    ids: NodeIds | None = None
+    """Those of the nodes, once they are needed."""
+    node_digest: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What was counted in each table, with its path and rows."""
 
     def profile(self) -> InputProfile:
         """The profile of the tables read so far."""
         # Imported late: a run in which nothing changed needs no compiled code.
         from xnq_dist.graph.profile.findings import findings
 
-        return InputProfile(self.facts, findings(self._settings, self.facts))
+        return InputProfile(self.facts, findings(self.settings, self.facts))
 
     def nodes(self) -> Digests:
         """Read the node table; return its digests."""
-        settings, made = self._settings, []
-        table = self._sources.table("nodes", settings.input)
+        settings, made = self.settings, []
+        table = self.sources.table("nodes", settings.input)
 
         def make() -> Made:
             from xnq_dist.graph.features import FeatureColumns
@@ -241,15 +239,15 @@ class TableReader:
 
         digests = self._read("nodes", table, make)
         for observer in made:
-            self._ids = observer.ids(table.path)
-        self._node_digest = digests["nodes"]
+            self.ids = observer.ids(table.path)
+        self.node_digest = digests["nodes"]
         if (named := digests.get("communities")) is not None:
             self.facts["nodes"]["in_communities"] = named["rows"]
         return digests
 
     def labels(self, path: str) -> Digests:
         """Read a table of labels; return its digest."""
-        settings = self._settings
+        settings = self.settings
         table = open_table(path, TITLES["labels"], settings.input)
 
         def make() -> Made:
@@ -262,9 +260,9 @@ class TableReader:
 
     def match(self, name: Literal["edges", "memberships"]) -> Digests:
         """Read a table that names nodes; return its digest."""
-        columns = self._settings.columns
+        columns = self.settings.columns
         ends = [columns.src, columns.dst] if name == "edges" else [columns.member]
-        table = self._sources.table(name, self._settings.input)
+        table = self.sources.table(name, self.settings.input)
 
         def make() -> Made:
             from xnq_dist.graph.profile.matching import MatchObserver
@@ -276,21 +274,21 @@ class TableReader:
 
     def _node_ids(self) -> NodeIds:
         """The ids of the nodes, read again if their table was not read here."""
-        if self._ids is None:
+        if self.ids is None:
             from xnq_dist.graph.ids import NodeIds
 
-            name = self._settings.columns.node_id
-            table = self._sources.table("nodes", self._settings.input)
+            name = self.settings.columns.node_id
+            table = self.sources.table("nodes", self.settings.input)
             parts = [ids_of(batch, name) for batch in table.batches([name])]
-            self._ids = NodeIds.from_column(of_one_type(parts), table.path)[0]
-        return self._ids
+            self.ids = NodeIds.from_column(of_one_type(parts), table.path)[0]
+        return self.ids
 
     def _read(self, name: str, table: Table, make: Any) -> Digests:
         """Read a table unless nothing changed; return its digests."""
-        settings = self._settings
+        settings = self.settings
         used = settings.columns.model_dump(), settings.communities
-        about, missing = (name, self._node_digest, *used), settings.labels.missing
-        digests, facts = read_table(self._folder, table, make, about, missing)
+        about, missing = (name, self.node_digest, *used), settings.labels.missing
+        digests, facts = read_table(self.folder, table, make, about, missing)
         rows = digests[name]["rows"]
         if not rows and name != "labels":
             raise table.no_rows()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -123,36 +124,40 @@ class CopyFinder:
         return [f"[{at}]" if self._nested else "" for at in np.flatnonzero(found)[:5]]
 
 
+@dataclass
 class MatchObserver:
     """Looks the ids of edges or members up among the nodes, and checks weights."""
 
-    def __init__(
-        self, columns: ColumnSettings, ends: list[str], nodes: NodeIds
-    ) -> None:
-        self._named, self._ends = columns, ends
-        self._nodes, self._matched = nodes, 0
-        self._unknown: list[Any] | None = None
-        self._heaviest = 0.0
+    columns: ColumnSettings
+    ends: list[str]
+    """Columns of ids."""
+    nodes: NodeIds
+    matched: int = 0
+    """Rows whose ids are all known."""
+    unknown: list[Any] | None = None
+    """Column, id and row of the first unknown one."""
+    heaviest: float = 0.0
+    """The largest weight."""
 
     def add(self, batch: Batch) -> None:
         """Look at a batch."""
-        if len(self._ends) == 2:  # edges, which may have weights
-            weights = weights_of(batch, self._named)
-            self._heaviest = float(weights.max(initial=self._heaviest))
-        find = partial(self._nodes.find, batch, unknown="drop")
-        index = np.stack(map_threads(find, self._ends, 2))
+        if len(self.ends) == 2:  # edges, which may have weights
+            weights = weights_of(batch, self.columns)
+            self.heaviest = float(weights.max(initial=self.heaviest))
+        find = partial(self.nodes.find, batch, unknown="drop")
+        index = np.stack(map_threads(find, self.ends, 2))
         known = (index >= 0).all(axis=0)
-        self._matched += int(np.count_nonzero(known))
-        if self._unknown is None and not known.all():
+        self.matched += int(np.count_nonzero(known))
+        if self.unknown is None and not known.all():
             at = int(np.argmin(known))
-            name = self._ends[int(np.argmin(index[:, at]))]
-            self._unknown = [name, show(ids_of(batch, name), at), batch.row(at)]
+            name = self.ends[int(np.argmin(index[:, at]))]
+            self.unknown = [name, show(ids_of(batch, name), at), batch.row(at)]
 
     def facts(self) -> dict[str, Any]:
         """What was counted, as JSON values."""
         return {
-            "matched": self._matched,
-            "unknown": self._unknown,
-            "node": self._nodes.name(0),
-            "heaviest": self._heaviest,
+            "matched": self.matched,
+            "unknown": self.unknown,
+            "node": self.nodes.name(0),
+            "heaviest": self.heaviest,
         }
