@@ -40,8 +40,10 @@ def assert_limits_hold(csr, part, partitions):
     assert nodes.max() <= max(1.05 * n / partitions, n / partitions + 1)
     edges, mean = np.bincount(part, degrees), degrees.sum() / partitions
     # The bound is weaker if one node is more than a tenth of a partition. Moves of
-    # single nodes may end a few per cent above.
-    assert edges.max() <= 1.04 * max(1.1 * mean, mean + degrees.max())
+    # single nodes may end a few per cent above, or in tiny graphs one edge, where two
+    # nodes would have to be exchanged.
+    largest = max(1.1 * mean, mean + degrees.max())
+    assert edges.max() <= max(1.04 * largest, largest + 1)
 
 
 @pytest.mark.parametrize("name", NAMES)
