@@ -3,7 +3,8 @@
 Partitions have at most 1.1 times the mean number of edges and 1.05 times the mean
 number of nodes, unless a single node has more. A few per cent above (in tiny graphs one
 edge) are left where no single move helps: 1.13 times the mean edges at most, on nine
-real graphs of up to 64 partitions. Reassigning nodes until the limits hold had 1 % more halo rows on average.
+real graphs of up to 64 partitions. Reassigning nodes until the limits hold had 1 % more
+halo rows on average.
 """
 
 from __future__ import annotations
