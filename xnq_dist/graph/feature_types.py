@@ -61,10 +61,17 @@ def chosen_columns(table: Table, settings: Settings) -> ColumnSettings:
         kinds |= there
     chosen: str | list[str] | None = "features"
     if not (table.has("features") and pt.is_nested(kinds["features"])):
-        single = columns.node_id, columns.label, columns.role, columns.label_weight
         place = settings.communities.removeprefix("column:")
         index = [n for n, k in kinds.items() if pt.is_integer(k) and INDEX.fullmatch(n)]
-        taken = {*single, *columns.scores, place, *index}
+        taken = {
+            columns.node_id,
+            columns.label,
+            columns.role,
+            columns.label_weight,
+            *columns.scores,
+            place,
+            *index,
+        }
         chosen = [
             name
             for name, kind in kinds.items()
