@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import flip
 from xnq_dist.core.errors import InputError
 from xnq_dist.graph.keys import ids_of
-from xnq_dist.graph.tables import Batch, open_table
+from xnq_dist.graph.tables import Batch, absolute, open_table
 from xnq_dist.graph.values import one_form, plain_values, show
 
 
@@ -112,6 +112,13 @@ def test_a_truncated_file_is_reported_as_incomplete(tmp_path):
         table.require([("columns.src", "a")])
     with pytest.raises(InputError, match="not a complete Parquet file"):
         _ = table.n_rows
+
+
+def test_a_recorded_address_without_its_key_is_not_a_pattern():
+    with pytest.raises(
+        InputError, match=r"key of t .* was not kept: give it in the env"
+    ):
+        open_table(absolute("s3://KEY:SECRET@bucket/t.parquet"), "t")
 
 
 @pytest.mark.parametrize("name", ["t.parquet", "t.csv"])

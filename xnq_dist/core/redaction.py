@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-__all__ = ["joined", "redacted", "split_query", "within"]
+__all__ = ["HIDDEN", "joined", "redacted", "split_query", "within"]
 
 HIDDEN = "***"
 

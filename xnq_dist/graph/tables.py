@@ -17,7 +17,7 @@ import pyarrow.types as pt
 
 from xnq_dist.core.arrays import Bools, Floats, offsets_of
 from xnq_dist.core.errors import InputError
-from xnq_dist.core.redaction import redacted
+from xnq_dist.core.redaction import HIDDEN, redacted
 from xnq_dist.core.settings import TITLES, InputSettings
 from xnq_dist.graph.formats.csv_table import TEXT_ENDINGS, TextFile, open_text
 from xnq_dist.graph.formats.looks import looks_like
@@ -413,6 +413,11 @@ def open_table(
         When the path does not exist, no file matches or the URI cannot be opened.
     """
     text = str(path)
+    if HIDDEN in text:
+        raise InputError(
+            f"the key of {what} {text} was not kept: give it in the environment, and "
+            "name the table without it"
+        )
     filesystem, root = filesystem_of(text, what)
     try:
         files, folder = _files(filesystem, root, f"{what} {text}")
