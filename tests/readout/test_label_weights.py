@@ -225,7 +225,9 @@ def test_weights_reach_posteriors_prior_and_totals(weighted, thread_client):
     assert errors["weighted"] < errors["plain"] / 2
 
 
-@pytest.mark.parametrize("wrong", [0.0, -1.0, float("nan"), float("inf"), None])
+@pytest.mark.parametrize(
+    "wrong", [0.0, -1.0, float("nan"), float("inf"), None, 1e-300, 1e200]
+)
 def test_a_wrong_weight_is_named_with_its_column_and_row(weighted, wrong):
     folder, graph, known, chance, write = weighted
     values = np.where(known, 1 / chance, None).tolist()

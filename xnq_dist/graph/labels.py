@@ -275,13 +275,13 @@ def role_codes(batch: Batch, column: str) -> NDArray[np.int8]:
 
 
 def label_weights(batch: Batch, column: str, labels: pa.Array) -> Floats:
-    """A batch's inclusion weights, finite and above 0; 0 without a label."""
+    """A batch's inclusion weights, 1e-12 to 1e12; 0 without a label."""
     known = labels.is_valid().to_numpy(zero_copy_only=False)
     rule = (
-        "the inclusion weight of a labelled node must be finite and above 0 "
-        "(columns.label_weight)"
+        "the inclusion weight of a labelled node must be finite and above 0, from "
+        "1e-12 to 1e12 (columns.label_weight)"
     )
     values = batch.numbers(
-        column, lambda values: ~known | (np.isfinite(values) & (values > 0)), rule
+        column, lambda values: ~known | ((values >= 1e-12) & (values <= 1e12)), rule
     )
     return np.where(known, values, 0.0)
