@@ -62,6 +62,16 @@ def test_the_answer_comes_first_and_the_next_step_last() -> None:
     )
 
 
+def test_a_quantifier_without_intervals_is_said_to_have_none() -> None:
+    """Where all nodes have labels and these do not count, `auto` has none either."""
+    table = prevalence_table(list("abcdefgh"), intervals=False)
+    said = [judged(table, [f"quantifier={name}"]).lines[-1] for name in ("sld", "auto")]
+    assert [line.startswith("Next: set quantifier=auto") for line in said] == [
+        True,
+        False,
+    ]
+
+
 def test_the_named_community_has_the_highest_share() -> None:
     table = prevalence_table(list("abcdefgh"), intervals=True)
     shares = dict(zip(table["community"].to_pylist()[1::2], range(8), strict=True))

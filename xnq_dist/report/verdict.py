@@ -161,9 +161,11 @@ def _next(level: Level, page: Page) -> str:
     view = page.view
     if level == "warning":
         return ""
-    if not view.has_intervals:
+    if page.settings.quantifier != "auto":
+        if view.has_intervals:
+            return ""
         return "Next: set quantifier=auto, which gives every estimate an interval."
-    if page.settings.quantifier != "auto" or not np.any(_widths(view) >= NARROW):
+    if not np.any(_widths(view) >= NARROW):  # also where all nodes have labels
         return ""
     run = page.directory.uri
     if run.startswith(f"{tempfile.gettempdir()}/{TEMPORARY}"):  # of a Python result
