@@ -42,9 +42,8 @@ from xnq_dist.evaluation.measures import errors_of
 from xnq_dist.quantify.classic.counts import with_votes
 from xnq_dist.quantify.interface import Communities
 from xnq_dist.quantify.registry import make_quantifier
-from xnq_dist.readout.calibration import fit_calibration
+from xnq_dist.readout.calibration import PRIOR_ROWS, fit_calibration
 from xnq_dist.readout.logistic import decision
-from xnq_dist.readout.plus.learning import PRIOR_ROWS
 
 TABLES = "spambase,wdbc,ionosphere,sonar,optdigits,satimage,letter"
 FOLDS = 5

@@ -143,12 +143,6 @@ def test_variants_hide_each_fold_alone_and_each_pair():
             )
 
 
-def test_without_pairs_the_inputs_of_a_row_have_its_own_fold_hidden():
-    variants, folds = Variants(4, pairs=False), np.array([3, 0, 2], np.int32)
-    assert variants.hidden == ((0,), (1,), (2,), (3,))
-    np.testing.assert_array_equal(variants.of_rows(folds), folds[:, None])
-
-
 def test_folds_are_those_of_the_node_and_of_one_size():
     index = np.arange(30_000)
     folds = node_folds(index, 5, 1)

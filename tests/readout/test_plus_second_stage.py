@@ -14,7 +14,6 @@ from xnq_dist.readout.plus.second_stage import (
     SecondStage,
     conclude,
     fit_kind,
-    fit_regressions,
     pool_weights,
     pooled,
     used_by_trees,
@@ -49,8 +48,7 @@ def fitted(rows: SecondRows):
     }
     known = rows.labels, rows.folds, rows.weights
     priors = class_priors(*known, rows.classes, Variants(FOLDS))[:FOLDS]
-    stage, _ = fit_regressions(rows, priors)
-    return conclude(rows, stage, fits)
+    return conclude(rows, priors, fits, 1)
 
 
 def test_the_best_model_on_held_out_rows_has_the_largest_weight():

@@ -65,7 +65,7 @@ STAGES = {
         ),
         StageRecord("embeddings", 3, embeddings_inputs, "embed", ("graph", "select")),
         StageRecord(
-            "readout", 14, readout_inputs, "readout", ("embeddings", "labels", "scores")
+            "readout", 15, readout_inputs, "readout", ("embeddings", "labels", "scores")
         ),
         StageRecord("posteriors", 2, posteriors_inputs, "posteriors", ("readout",)),
         StageRecord(

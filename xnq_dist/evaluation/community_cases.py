@@ -55,7 +55,7 @@ from xnq_dist.groups.own_groups import FINE
 from xnq_dist.quantify.communities import from_memberships
 from xnq_dist.quantify.default.estimator_fit import Held
 from xnq_dist.quantify.interface import Communities
-from xnq_dist.readout.calibration import fit_calibration
+from xnq_dist.readout.calibration import PRIOR_ROWS, fit_calibration
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -229,8 +229,6 @@ def kept_case(
     groups
         Leiden community of every node, shape (N,).
     """
-    from xnq_dist.readout.plus.learning import PRIOR_ROWS
-
     task, held = work.task(), None
 
     def make() -> dict[str, NDArray[Any]]:

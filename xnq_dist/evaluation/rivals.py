@@ -20,7 +20,7 @@ from scipy.special import expit, log_expit, logit
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
 from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.quantify.interface import Communities, Estimates
-from xnq_dist.readout.calibration import fit_calibration
+from xnq_dist.readout.calibration import PRIOR_ROWS, fit_calibration
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -33,8 +33,6 @@ MAX_WIDTH, WIDTH = 256, 64
 FOLDS = 5
 FLOOR = 1e-6
 """Minimum probability before taking the logarithm."""
-PRIOR_ROWS = 2.0
-"""Strength of the calibration's prior, in labels."""
 STRENGTHS = (0.001, 0.03, 1.0)
 """Inverse L2 strengths of the logistic regressions."""
 SPREADS = (0.02, 0.1, 0.25, 0.5, 1.0, 1.5, 2.5, 4.0)

@@ -16,7 +16,14 @@ from scipy.special import log_expit, logsumexp, softmax
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints32
 from xnq_dist.readout.logistic import fit, log_shares
 
-__all__ = ["FLOOR", "KINDS", "MOVES_PRIOR", "Calibration", "fit_calibration"]
+__all__ = [
+    "FLOOR",
+    "KINDS",
+    "MOVES_PRIOR",
+    "PRIOR_ROWS",
+    "Calibration",
+    "fit_calibration",
+]
 
 PLATT = ("platt", "platt_logit")
 MOVES_PRIOR = ("bcts", *PLATT)
@@ -30,6 +37,8 @@ SLOPE_PRIOR = 1e-2
 BIAS_PRIOR = 1e-3
 """Strength of the weak priors in units of one row's log-loss: less than one label, but
 enough for a finite optimum."""
+PRIOR_ROWS = 2.0
+"""Strength of the prior of `fit_calibration` for the posteriors of xnq+, in rows."""
 PLATT_C = 1e6
 """Inverse strength of the prior of the slopes of Platt's maps."""
 

@@ -7,7 +7,6 @@ from xnq_dist.core.method_records import METHODS
 from xnq_dist.core.need import Need, RunSize
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.settings.method import MAX_ROWS
-from xnq_dist.readout.plus.cross import HELD_ROWS
 from xnq_dist.readout.plus.label_features import HOPS, feature_count, label_width
 from xnq_dist.readout.plus.second_stage import used_by_trees
 from xnq_dist.readout.plus.variants import Variants
@@ -33,16 +32,15 @@ def needs(size: RunSize, settings: Settings) -> Need:
     posteriors, rounds, features = (1 + plus) * size.classes * 4, 0, 0
     if plus:
         count = settings.readout.folds * _features(size, settings)
-        # Every node has features for each fold; those of fitted nodes are computed
-        # again, and written twice: with nodes and with complete groups as folds.
-        fitted = fitted_rows(size)[0] / max(1, size.nodes)
+        # Every node has features for each fold, and fitted nodes have them once more.
+        fitted = fitted_rows(size) / max(1, size.nodes)
         features = int(4 * count * (1 + fitted))
         rounds = 4 * HOPS * label_width(Variants(settings.readout.folds), size.classes)
     # Three partitions into groups take 12 bytes per node; held-out posteriors are few.
     kept = size.nodes * (posteriors + 24 + features)
     return Need(
         worker=WORKER + (_plus_memory if plus else _memory)(size, settings),
-        disk=max(size.nodes * (rounds + 2 * features), kept),
+        disk=max(size.nodes * (rounds + features), kept),
         kept=kept,
     )
 
@@ -53,7 +51,7 @@ def _memory(size: RunSize, settings: Settings) -> int:
     A fit has four matrices like the covariance of the columns.
     """
     dim = settings.reservoir.dim
-    rows = min(size.known, MAX_ROWS) * dim
+    rows = fitted_rows(size) * dim
     return min(rows * 24, settings.readout.memory_bytes * 3) + 32 * dim**2
 
 
@@ -62,11 +60,9 @@ def _plus_memory(size: RunSize, settings: Settings) -> int:
     blocks, moves = blocks_of(size, settings), moves_of(size)
     folds, threads = settings.readout.folds, size.workers.threads
     row = sum(blocks) * EMBEDDING_ITEM
-    nodes, groups = fitted_rows(size)
-    nodes = min(nodes, settings.readout.max_rows(sum(blocks)))
+    nodes = min(fitted_rows(size), settings.readout.max_rows(sum(blocks)))
     features, columns = _features(size, settings), len(used_by_trees(blocks))
     joined = nodes * row
-    held = joined + (groups * row if groups < nodes else 0)
     # Values before and after a round; halo rows as blocks and in local order.
     around = moves.held + size.lanes * moves.picked + 2 * moves.owned
     around = (
@@ -80,9 +76,9 @@ def _plus_memory(size: RunSize, settings: Settings) -> int:
     fits += threads * (2 * (width + columns) + 40 * size.classes)
     phases = (
         # Rows of all partitions; later rows that are sent to other workers.
-        held + joined,
-        held + 4 * around + 8 * moves.edges,
-        held + nodes * fits,
+        2 * joined,
+        joined + 4 * around + 8 * moves.edges,
+        joined + nodes * fits,
         4 * moves.largest * folds * features,
     )
     return (BATCHES + threads) * min(moves.largest, BATCH) * row + max(phases)
@@ -100,6 +96,6 @@ def candidates_of(settings: Settings) -> int:
     return sum(map(len, candidates(settings))) - 1
 
 
-def fitted_rows(size: RunSize) -> tuple[int, int]:
-    """Rows that xnq+ is fitted to with nodes, and with complete groups as folds."""
-    return min(size.known, MAX_ROWS), min(size.known, HELD_ROWS)
+def fitted_rows(size: RunSize) -> int:
+    """Maximum number of labelled rows that models are fitted to."""
+    return min(size.known, MAX_ROWS)

@@ -2,25 +2,24 @@
 
 One task joins the labelled rows; label features count all labels, and everything else
 stays in files, one per partition. `variants` lists the folds that are hidden from each
-model. Folds consist of single nodes for the readout itself, and of complete groups to
-measure the error in groups without labels.
+model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32, slices
-from xnq_dist.core.random_bits import Purpose
-from xnq_dist.core.store import Attempt, FileRecord
+from xnq_dist.core.arrays import Floats, Ints, Ints32, slices
+from xnq_dist.core.store import FileRecord
 from xnq_dist.core.waiting import gather
 from xnq_dist.readout.logistic import warn_of_unconverged
-from xnq_dist.readout.plus.first_stage import FirstStage, columns_of, fit_block
+from xnq_dist.readout.plus.first_stage import GRID, FirstStage, columns_of, fit_block
 from xnq_dist.readout.plus.label_features import (
     Around,
     feature_count,
@@ -32,8 +31,8 @@ from xnq_dist.readout.plus.second_stage import (
     second_rows,
     used_by_trees,
 )
-from xnq_dist.readout.plus.variants import Variants, class_priors
-from xnq_dist.readout.rows import located, sample_rows
+from xnq_dist.readout.plus.variants import Variants, class_priors, node_folds
+from xnq_dist.readout.rows import located
 from xnq_dist.readout.saved import flat
 from xnq_dist.readout.work import ReadoutWork
 from xnq_dist.reservoir.context import join
@@ -41,65 +40,10 @@ from xnq_dist.reservoir.context import join
 if TYPE_CHECKING:
     from distributed import Future
 
-    _Future = Future[Any]
-
-__all__ = ["HELD_ROWS", "CrossFit", "Folding", "group_folding", "group_folds"]
+__all__ = ["CrossFit", "cross_fit_stages"]
 
 BLOCK = 1 << 14
 """Rows scored at a time."""
-
-HELD_ROWS = 50_000
-"""Maximum number of labelled rows with complete groups as folds: more barely improve an
-estimate of variance."""
-
-
-@dataclass(frozen=True, eq=False)
-class Folding:
-    """Folds of the nodes, and the nodes that models are fitted to."""
-
-    fold_of: Callable[[Ints], Ints32]
-    """Fold of each node by its canonical index."""
-    fitted: Ints
-    """Canonical indexes, ascending."""
-    variants: Variants
-    """With pairs of folds if a second stage is fitted."""
-    attempt: Attempt
-    """Where files are written."""
-
-
-def group_folds(groups: Ints32, known: Bools, count: int) -> Ints32:
-    """Assign groups to folds: those with most labels first, each to the emptiest fold.
-
-    The assignment does not depend on classes.
-
-    Examples
-    --------
-    >>> groups = np.repeat([0, 1, 2, 3], [4, 3, 2, 1])
-    >>> group_folds(groups, np.ones(10, bool), 2).tolist()
-    [0, 1, 1, 0]
-    """
-    number = np.bincount(groups[known], minlength=groups.max(initial=0) + 1)
-    folds = (np.arange(len(number)) % count).astype(np.int32)
-    labels = np.zeros(count)
-    for group in np.argsort(-number, kind="stable")[: np.count_nonzero(number)]:
-        folds[group] = np.argmin(labels)
-        labels[folds[group]] += number[group]
-    return folds
-
-
-def group_folding(work: ReadoutWork, fitted: Ints) -> Folding | None:
-    """Folds of complete groups, to score some of the nodes `fitted`.
-
-    None where there are no groups, or fewer with labels than folds.
-    """
-    count, groups = work.settings.readout.folds, work.groups
-    if groups is None or len(np.unique(groups[fitted])) < count:
-        return None
-    folds = group_folds(groups, work.labels >= 0, count)
-    rows = sample_rows(fitted, HELD_ROWS, work.settings.seed, Purpose.FITTED_ROWS)
-    attempt = replace(work.attempt, id=f"{work.attempt.id}-groups")
-    variants = Variants(count, pairs=False)
-    return Folding(lambda index: folds[groups[index]], rows, variants, attempt)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,58 +55,50 @@ class CrossFit:
     """Label features, one file per partition."""
     strengths: list[float]
     """C of each block."""
-    rows: _Future
+    rows: Future[Any]
     """`SecondRows`."""
 
-    @classmethod
-    def of(
-        cls,
-        work: ReadoutWork,
-        folding: Folding,
-        x: _Future,
-        grids: Sequence[Sequence[float]],
-    ) -> CrossFit:
-        """Fit the first stages, and compute the second stage's rows.
 
-        `x` are the embeddings of the fitted nodes; C of each block is chosen from its
-        grid.
-        """
-        index, variants, where = folding.fitted, folding.variants, folding.attempt
-        blocks, classes = work.source.blocks, len(work.classes)
+def cross_fit_stages(work: ReadoutWork, index: Ints, x: Future[Any]) -> CrossFit:
+    """Fit the first stages, and compute the second stage's rows.
 
-        def known(rows: Ints) -> tuple[Ints32, Ints32, Floats]:
-            """Labels, folds and weights of nodes."""
-            return work.labels[rows], folding.fold_of(rows), work.weights[rows]
+    `x` are the embeddings of the fitted nodes `index`.
+    """
+    variants, where = Variants(work.settings.readout.folds), work.attempt
+    blocks, classes, C = work.source.blocks, len(work.classes), work.settings.readout.C
+    grid = GRID if C == "select" else (C,)
+    fold_of = partial(node_folds, folds=variants.folds, seed=work.settings.seed)
 
-        tasks = [
-            work.submit(
-                *(fit_block, x, *known(index), classes, columns, grid),
-                *(variants, work.threads),
-            )
-            for columns, grid in zip(columns_of(blocks), grids, strict=True)
-        ]
-        models = gather(work.client, tasks)
-        if variants.pairs:
-            warn_of_unconverged([model for block in models for model in block])
-        first = FirstStage.of(blocks, models)
-        record = where.write_arrays("models", **flat(vars(first)))
-        labels = [
-            where.write_arrays(
-                f"labels-{number:05d}",
-                labels=work.labels[rows],
-                folds=folding.fold_of(rows),
-                fitted=np.isin(rows, index),
-            )
-            for number, rows in enumerate(work.owned)
-        ]
-        shown = known(np.flatnonzero(work.labels >= 0))
-        priors = class_priors(*shown, classes, variants)
-        around = Around(work.parts, where, labels, record, priors, variants)
-        features = spread_features(work, around)
-        _, places = located(work.owned, index)
-        rows = work.submit(_second_rows, x, *known(index), features, places, around)
-        strengths = [block[0].strength for block in models]
-        return cls(around, features, strengths, rows)
+    def known(rows: Ints) -> tuple[Ints32, Ints32, Floats]:
+        """Labels, folds and weights of nodes."""
+        return work.labels[rows], fold_of(rows), work.weights[rows]
+
+    fixed = classes, grid, variants, work.threads
+    tasks = [
+        work.submit(fit_block, x, columns, *known(index), *fixed)
+        for columns in columns_of(blocks)
+    ]
+    models = gather(work.client, tasks)
+    warn_of_unconverged([model for block in models for model in block])
+    first = FirstStage.of(blocks, models)
+    record = where.write_arrays("models", **flat(vars(first)))
+    labels = [
+        where.write_arrays(
+            f"labels-{number:05d}",
+            labels=work.labels[rows],
+            folds=fold_of(rows),
+            fitted=np.isin(rows, index),
+        )
+        for number, rows in enumerate(work.owned)
+    ]
+    shown = known(np.flatnonzero(work.labels >= 0))
+    priors = class_priors(*shown, classes, variants)
+    around = Around(work.parts, where, labels, record, priors, variants)
+    features = spread_features(work, around)
+    _, places = located(work.owned, index)
+    rows = work.submit(_second_rows, x, *known(index), features, places, around)
+    strengths = [block[0].strength for block in models]
+    return CrossFit(around, features, strengths, rows)
 
 
 def _second_rows(

@@ -25,7 +25,7 @@ from xnq_dist.readout.objective import Rows
 from xnq_dist.readout.plus.variants import Variants
 from xnq_dist.readout.regularisation import cross_fit, search_from_middle
 
-__all__ = ["GRID", "FirstStage", "columns_of", "fit_block"]
+__all__ = ["GRID", "FirstStage", "block_rows", "columns_of", "fit_block"]
 
 GRID = tuple(10.0**step for step in range(-1, 6))
 """Values of C for rows of total variance 1."""
@@ -85,21 +85,29 @@ def columns_of(blocks: Sequence[int]) -> list[slice]:
     return [slice(first, last) for first, last in pairwise(ends)]
 
 
+def block_rows(
+    x: NDArray[Any], labels: Ints32, folds: Ints32, weights: Floats, n_classes: int
+) -> Rows:
+    """Rows of one block's columns `x`, as its models are fitted to."""
+    fields = x, labels, folds, n_classes, weights
+    rows = Rows(*fields, smooth=True, tolerance=STACKED)
+    rows.penalty = rows.moments.total_variance()
+    return rows
+
+
 def fit_block(
     x: NDArray[Any],
+    columns: slice,
     labels: Ints32,
     folds: Ints32,
     weights: Floats,
     n_classes: int,
-    columns: slice,
     grid: Sequence[float],
     variants: Variants,
     threads: int,
 ) -> list[LinearModel]:
     """Choose one block's C, and fit its models of every variant; runs as one task."""
-    fields = x[:, columns], labels, folds, n_classes, weights
-    rows = Rows(*fields, smooth=True, tolerance=STACKED)
-    rows.penalty = rows.moments.total_variance()
+    rows = block_rows(x[:, columns], labels, folds, weights, n_classes)
     each = [rows] * variants.folds
     single, _ = cross_fit(each, grid, search_from_middle, threads)
     # No start from a model of one hidden fold: it was fitted to the other fold.

@@ -8,8 +8,7 @@ others and is left out. Both are sums over the in-neighbours, computed together 
 exchange.
 
 Every node has F float32 features (`feature_count`) with each of the K folds hidden;
-labelled rows that models are fitted to have them with their own fold hidden, too. With
-complete groups as folds, labelled rows alone have them, with their own fold hidden. The
+labelled rows that models are fitted to have them with their own fold hidden, too. The
 scores of another model (`columns.scores`) follow, the same in every variant. They are
 in files, one per partition, so no process holds all of them.
 """
@@ -197,17 +196,16 @@ def spread_features(work: ReadoutWork, around: Around) -> list[FileRecord]:
 def _write_features(
     around: Around, number: int, rounds: Sequence[FileRecord]
 ) -> FileRecord:
-    """Write features of fitted rows, and of all rows where variants have pairs."""
+    """Write features of fitted rows, and of all rows."""
     values = [around.where.read_arrays(record)["values"] for record in rounds]
     known = around.where.read_arrays(around.labels[number])
     scores, rows = around.parts[number].read_scores(len(values[0])), known["fitted"]
     chosen = around.variants.of_rows(known["folds"][rows])
     fitted = around.features([each[rows] for each in values], chosen, scores[rows])
-    arrays = {"fitted": fitted}
-    if around.variants.pairs:
-        every = np.tile(np.arange(around.variants.folds), (len(scores), 1))
-        arrays["each"] = around.features(values, every, scores)
-    return around.where.write_arrays(f"{FEATURES}{number:05d}", **arrays)
+    every = np.tile(np.arange(around.variants.folds), (len(scores), 1))
+    each = around.features(values, every, scores)
+    name = f"{FEATURES}{number:05d}"
+    return around.where.write_arrays(name, fitted=fitted, each=each)
 
 
 def read_features(where: Stage, record: FileRecord, name: str) -> Floats32:

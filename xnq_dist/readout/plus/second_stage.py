@@ -58,8 +58,6 @@ __all__ = [
     "SecondStage",
     "conclude",
     "fit_kind",
-    "fit_regressions",
-    "held_out_parts",
     "pool_weights",
     "pooled",
     "second_rows",
@@ -91,8 +89,7 @@ class SecondRows:
     folds: Ints32
     """Shape (n,)."""
     z: Floats32
-    """`second_rows` with each fold and the row's own hidden, shape (n, K, D); where no
-    models are fitted, with the row's own alone, shape (n, 1, D)."""
+    """`second_rows` with each fold and the row's own hidden, shape (n, K, D)."""
     x: NDArray[Any]
     """The columns `used_by_trees` of the embedding, shape (n, columns)."""
     blocks: Sequence[int]
@@ -238,12 +235,11 @@ def fit_linear(
 
 
 def fit_regressions(
-    rows: SecondRows, priors: Floats, threads: int = 1
+    rows: SecondRows, priors: Floats, threads: int
 ) -> tuple[SecondStage, dict[str, float] | None]:
     """Fit a second stage without trees, and without weights of its pool.
 
-    `priors` are the class shares without each fold, shape (K, C). Also returns what
-    another model's scores gain, None without them.
+    Also returns what another model's scores gain, None without them.
     """
     linear, logits = fit_linear(rows, threads)
     alone, gain = (np.zeros((*priors.shape, 0)), np.zeros(priors.shape)), None
@@ -270,43 +266,43 @@ def pool_names(rows: SecondRows, stage: SecondStage) -> list[str]:
 
 def conclude(
     rows: SecondRows,
-    stage: SecondStage,
+    priors: Floats,
     fits: Mapping[str, Sequence[tuple[BoostedTrees, Floats]]],
+    threads: int,
 ) -> tuple[SecondStage, Floats, dict[str, Any]]:
-    """Choose boosting rounds, and the weights of all models of the pool.
+    """Fit regressions, choose boosting rounds and the weights of the pool's models.
 
-    `stage` is from `fit_regressions`; `fits` are by kind, one for each fold. Returns
-    the second stage, held-out log-probabilities of the rows, and facts.
+    `priors` are the class shares without each fold, shape (K, C); `fits` are by kind,
+    one for each fold. Returns the second stage, held-out log-probabilities of the rows,
+    and facts.
     """
+    stage, gain = fit_regressions(rows, priors, threads)
     stage = replace(
         stage, trees={kind: _truncated(each) for kind, each in fits.items()}
     )
-    parts = held_out_parts(rows, stage, rows.folds)
+    parts = held_out_parts(rows, stage)
     weights = pool_weights(parts, rows.labels, rows.weights)
     names = pool_names(rows, stage)
-    facts = {
+    facts: dict[str, Any] = {
         "pool": dict(zip(names, weights.tolist(), strict=True)),
         "second_stage_log_losses": {
             name: float(row_losses(part, rows.labels).mean())
             for name, part in zip(names, parts, strict=True)
         },
     }
+    if gain:
+        facts["scores"] = {"gain": gain}
     return replace(stage, weights=weights), pooled(parts, weights), facts
 
 
-def held_out_parts(rows: SecondRows, stage: SecondStage, folds: Ints32) -> Floats:
-    """Log-probabilities of rows by each model of the pool, shape (M, n, C).
-
-    By the models without each row's fold of `folds`, shape (n,); the row's own fold of
-    `rows` is hidden from the inputs.
-    """
+def held_out_parts(rows: SecondRows, stage: SecondStage) -> Floats:
+    """Log-probabilities of rows by each model without their fold, shape (M, n, C)."""
     count = len(pool_names(rows, stage))
     parts = np.empty((count, len(rows.labels), rows.classes))
-    for fold in range(len(stage.priors)):
-        held = np.flatnonzero(folds == fold)
-        z = rows.z[held, rows.folds[held] if rows.count > 1 else 0]
-        logs = stage.components(rows.scores[held], z, rows.x[held], fold)
-        parts[:, held] = logs[:count]
+    for fold in range(rows.count):
+        held = np.flatnonzero(rows.folds == fold)
+        of_fold = rows.scores[held], rows.z[held, fold], rows.x[held]
+        parts[:, held] = stage.components(*of_fold, fold)[:count]
     return parts
 
 

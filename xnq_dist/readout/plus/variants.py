@@ -5,8 +5,7 @@ variant is a set of one or two folds whose labels are not used at all. A node of
 is scored by models and label features of the variant {k}; a labelled node of fold j
 that the models of fold k are fitted to has inputs of the variant {j, k}. So a score
 never depends on the node's own label. An unlabelled node is scored by all K variants;
-where it is compared with labelled nodes, by that of its fold alone. No model is fitted
-to nodes with complete groups as folds, so these need no pairs.
+where it is compared with labelled nodes, by that of its fold alone.
 """
 
 from __future__ import annotations
@@ -30,14 +29,12 @@ class Variants:
     """The sets of hidden folds: each fold alone, then each pair."""
 
     folds: int
-    pairs: bool = True
 
     @property
     def hidden(self) -> tuple[tuple[int, ...], ...]:
         """Hidden folds of each variant."""
         every = range(self.folds)
-        alone = tuple((fold,) for fold in every)
-        return (*alone, *combinations(every, 2)) if self.pairs else alone
+        return (*((fold,) for fold in every), *combinations(every, 2))
 
     def __len__(self) -> int:
         return len(self.hidden)
@@ -50,13 +47,10 @@ class Variants:
         return visible
 
     def of_rows(self, folds: Ints32) -> Ints:
-        """Variants of labelled rows' inputs, by the folds of the rows.
+        """Variants of labelled rows' inputs, by the folds of the rows, shape (n, K).
 
-        Each fold and the row's own hidden, shape (n, K); without pairs, its own alone,
-        shape (n, 1).
+        Each fold and the row's own hidden.
         """
-        if not self.pairs:
-            return folds[:, None].astype(np.int64)
         numbers = np.empty((self.folds, self.folds), np.int64)
         for place, hidden in enumerate(self.hidden):
             numbers[hidden[0], hidden[-1]] = numbers[hidden[-1], hidden[0]] = place
