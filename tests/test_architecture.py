@@ -87,21 +87,21 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 189_461,
-    "core": 26_102,
-    "graph": 36_432,
+    "all": 188_017,
+    "core": 26_099,
+    "graph": 35_965,
     "reservoir": 17_782,
     "groups": 2_146,
-    "plan and needs": 5_543,
+    "plan and needs": 5_491,
     "pipeline and the modules next to it": 4_857,
     "command line and flows": 7_412,
-    "readout": 20_812,
-    "quantify and selection": 28_312,
-    "steps": 9_098,
-    "report": 5_431,
-    "api": 4_902,
+    "readout": 20_253,
+    "quantify and selection": 28_277,
+    "steps": 9_047,
+    "report": 5_433,
+    "api": 4_603,
     "monitor": 2_547,
-    "evaluation": 21_051,
+    "evaluation": 21_022,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
 
