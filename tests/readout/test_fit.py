@@ -166,6 +166,7 @@ def test_diagnostics_report_the_measured_quality():
 
 def test_a_fold_that_failed_to_converge_is_reported(monkeypatch, caplog):
     monkeypatch.setattr(logistic, "ROUNDS", 2)
+    monkeypatch.setattr(logistic, "REFRESHES", 0)
     x, y = states(60, 5, 2)
     fit_readout_arrays(x, y, None, 2, GIVEN, 0)
     assert "5 of 5 fits of the readout did not converge (C up to 1)" in caplog.text

@@ -223,6 +223,7 @@ def test_a_warm_start_changes_only_the_path():
 
 def test_fits_that_do_not_converge_are_counted_in_one_warning(monkeypatch, caplog):
     monkeypatch.setattr(logistic, "ROUNDS", 2)
+    monkeypatch.setattr(logistic, "REFRESHES", 1)
     x, y = states(300, 20, 3)
     with caplog.at_level(logging.WARNING):
         model = fit(x, y, 3, 100.0)

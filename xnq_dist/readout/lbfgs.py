@@ -46,6 +46,8 @@ class Minimum:
     point: Floats
     gain: float
     """Predicted decrease by another step, relative to the value."""
+    rounds: int
+    """Number of points evaluated."""
 
 
 def minimise(
@@ -91,7 +93,7 @@ def minimise(
         if curvature > 1e-12 * float(np.sqrt((step @ step) * (change @ change))):
             steps = [*steps[-MEMORY + 1 :], (step, change, curvature)]
         point, value, gradient = trial, new_value, new_gradient
-    return Minimum(point, gain)
+    return Minimum(point, gain, rounds)
 
 
 def _inverse_times(

@@ -7,8 +7,8 @@ The Hessian is at most a quarter of the rows' covariance plus the penalty (for t
 classes; with more, this serves as a scale). The solver works in coordinates in which
 that bound is the identity, so collinear columns need no additional steps. One pass over
 the rows computes the covariance for all folds and values of C. Where that is far from
-the Hessian, as for classes that are almost perfectly separated, fits take up to twice
-as many passes as in coordinates of the Hessian, whose sums take as long.
+the Hessian, as for classes that are almost perfectly separated, the coordinates are
+rescaled by the Hessian itself after some rounds.
 
 References
 ----------
@@ -57,8 +57,11 @@ log = logging.getLogger(__name__)
 
 GRID = tuple(10.0 ** (step / 2) for step in range(-4, 7))
 """Values of C tried when it is to be selected: 1e-2 to 1e3 in half decades."""
-ROUNDS = 2000
-"""Maximum number of evaluations of the objective."""
+ROUNDS, COLUMNS_A_ROUND = 12, 24
+"""Evaluations of the objective before the coordinates are rescaled, and columns per
+additional evaluation: a Hessian takes longer the more columns it has."""
+REFRESHES = 20
+"""Maximum number of times that the coordinates are rescaled."""
 HALF = 0.5
 """Pseudo-labels of each class that smoothing adds."""
 
@@ -185,7 +188,8 @@ def _search(job: FitJob, scale: _Scale) -> Generator[Problem, Sums, LinearModel]
     outputs = 1 if rows.n_classes == 2 else rows.n_classes
     count, mean = rows.moments.without(job.hidden)
     count = count or 1.0
-    root, ridge = 0.5, rows.penalty / (job.C * count)
+    middle, root, ridge = mean, 0.5, rows.penalty / (job.C * count)
+    rounds = ROUNDS + len(mean) // COLUMNS_A_ROUND
     at = Problem(job.hidden, np.zeros((outputs, len(mean))), np.zeros(outputs))
     if job.start is not None:
         ends = job.start.coef[-outputs:], job.start.intercept[-outputs:]
@@ -194,7 +198,7 @@ def _search(job: FitJob, scale: _Scale) -> Generator[Problem, Sums, LinearModel]
     def problem_of(point: Floats) -> Problem:
         values = point.reshape(outputs, -1)
         found = values[:, :-1] @ scale.inverse
-        return Problem(job.hidden, found, values[:, -1] / root - found @ mean)
+        return Problem(job.hidden, found, values[:, -1] / root - found @ middle)
 
     def evaluate(point: Floats) -> Evaluation:
         problem = problem_of(point)
@@ -210,16 +214,26 @@ def _search(job: FitJob, scale: _Scale) -> Generator[Problem, Sums, LinearModel]
             intercepts = intercepts + more
         value = loss / count + (ridge * problem.coef**2).sum() / 2
         # Derivatives by the coefficients of centred rows.
-        slopes = (slopes - intercepts[:, None] * mean) / count
+        slopes = (slopes - intercepts[:, None] * middle) / count
         slopes = (slopes + ridge * problem.coef) @ scale.inverse.T
         gradient = np.column_stack([slopes, intercepts / (count * root)])
         return value, gradient.ravel()
 
-    shift = (at.intercept + at.coef @ mean) * root
-    start = np.column_stack([at.coef @ scale.factor, shift]).ravel()
-    found = yield from minimise(start, evaluate, rows.tolerance, ROUNDS)
-    at = problem_of(found.point)
-    converged = found.gain <= max(CONVERGED, rows.tolerance)
+    converged = False
+    for refreshed in range(REFRESHES + 1):
+        if refreshed:
+            # Rescale the coordinates by the Hessian at the point.
+            moments = rows.moments_of(1, at)
+            weight, middle = moments.without(())
+            root = max(np.sqrt(weight / count), 1e-6)
+            scale = _Scale.of(moments.covariance() * (weight / count), ridge)
+        shift = (at.intercept + at.coef @ middle) * root
+        start = np.column_stack([at.coef @ scale.factor, shift]).ravel()
+        found = yield from minimise(start, evaluate, rows.tolerance, rounds)
+        at = problem_of(found.point)
+        if found.gain <= rows.tolerance or found.rounds < rounds:
+            converged = found.gain <= max(CONVERGED, rows.tolerance)
+            break
     # With two classes, the logit of the first is 0.
     fixed = rows.n_classes - outputs
     coef = np.pad(at.coef, [(fixed, 0), (0, 0)])

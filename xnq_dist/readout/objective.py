@@ -124,8 +124,12 @@ class Rows:
         count, width = self.x.shape
         return slices(count, max(least, VALUES // max(1, width)))
 
-    def moments_of(self, folds: int) -> Moments:
-        """Moments of the rows with a fold, by their weights."""
+    def moments_of(self, folds: int, problem: Problem | None = None) -> Moments:
+        """Moments of the rows with a fold.
+
+        With a problem, all rows count as one fold and are weighted by the curvature of
+        their losses (for more than two classes, its mean), else by their weights.
+        """
         width, used = self.x.shape[1], self.used
         counts, totals = np.zeros(folds), np.zeros((folds, width))
         products = np.zeros((width, width))
@@ -134,6 +138,11 @@ class Rows:
             for block in self.blocks(width // 4):
                 rows = self.x[block].astype(np.float64)
                 fold, weights = self.folds[block], used[block]
+                if problem is not None:
+                    coef = np.ascontiguousarray(problem.coef.T)
+                    curvature = _curvature(rows @ coef + problem.intercept)
+                    weights = weights * ~np.isin(fold, problem.hidden) * curvature
+                    fold = np.zeros_like(fold)
                 of_fold = weights * (fold == np.arange(folds)[:, None])
                 counts += of_fold.sum(axis=1)
                 totals += of_fold @ rows
@@ -171,6 +180,16 @@ class Rows:
         by_coef = np.ascontiguousarray(slopes[:, :columns].T).reshape(coef.shape)
         by_intercept = totals.reshape(count, classes)
         return list(zip(losses, by_coef, by_intercept, strict=True))
+
+
+def _curvature(logits: Floats) -> Floats:
+    """Second derivative of losses by a logit, mean over the classes, shape (m,)."""
+    if logits.shape[1] == 1:
+        half = np.exp(-np.abs(logits[:, 0]))
+        return half / (1.0 + half) ** 2
+    shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+    shares /= shares.sum(axis=1, keepdims=True)
+    return np.asarray((shares * (1.0 - shares)).mean(axis=1))
 
 
 @kernel
