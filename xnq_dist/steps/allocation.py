@@ -73,27 +73,18 @@ class Strata:
         f = normalised(nodes.posteriors[free], nodes.prior)
         cell = _cells(communities, len(free))[free]
         coarse = learnt.groups[0, free]
-        # Groups with unlabelled target members, and before them one of all others.
         groups = np.unique(coarse[cell > 0])
+        self.coarse = np.arange(learnt.groups[0].max() + 1)
+        """All groups of the coarse partition."""
+        self.groups = groups
+        """Groups of the coarse partition with unlabelled target members, shape (G',)"""
         place = 1 + np.searchsorted(groups, coarse)
         place[~np.isin(coarse, groups)] = 0
-        self.labelled, self.information = (
-            np.pad(values[groups], ((1, 0), (0, 0)))
-            for values in (learnt.labelled, learnt.information)
-        )
-        """As in `Learnt`, of these groups, shape (G', K); 0 for the others together."""
-        others = np.arange(learnt.groups[0].max() + 1)
-        self.total = learnt.information[others].sum(axis=0) + 1 / PRIOR_VARIANCE
-        """Information of all labels and of the prior, shape (K,)."""
-        others = np.delete(others, groups)
-        far = learnt.labelled[others] ** 2 * learnt.variances[others]
-        self.level = learnt.shared - 1 / self.total + far.sum(axis=0)
-        """Variance of the level that new labels do not reduce, shape (K,)."""
         key = cell * (len(groups) + 1) + place
         key = key * BANDS + _bands((f * (1 - f)).max(axis=1))
         _, first, of_free = np.unique(key, return_index=True, return_inverse=True)
         self.place = place[first]
-        """Place of each stratum's group among these, shape (H,)."""
+        """Place of each stratum's group in `groups`, from 1; 0: other groups, (H,)."""
         self.sizes = np.bincount(of_free).astype(np.float64)
         """Number of nodes of each stratum, N_h, shape (H,)."""
         self.stratum = np.full(len(free), -1, np.int64)
@@ -111,48 +102,62 @@ class Strata:
         found = auto.in_scenario(None, batch, nodes)
         now = combine(batch, nodes, found, labelled).sd[:, codes]
         before, _ = self._variances(np.zeros(len(self.sizes)))
-        self.scales = now**2 / np.where(before > 0, before, 1.0)
-        """Factors that make variances without new labels those of `auto`, (S, K).
+        self.scales = now.T**2 / np.where(before > 0, before, 1.0)
+        """Factors that make variances without new labels those of `auto`, (K, S).
         What pooling adds is taken to shrink by labels as the rest does."""
 
     def errors(self, labels: Floats) -> Floats:
         """Predict standard errors from the new labels per stratum, shape (S, K)."""
         variances, _ = self._variances(labels)
-        return np.sqrt(self.scales * variances)
+        return np.sqrt(self.scales * variances).T
 
     def slope(self, labels: Floats) -> Floats:
         """Derivative of the norm's logarithm by the labels of each stratum, (H,)."""
         variances, changes = self._variances(labels)
-        changes /= np.where(variances > 0, variances, 1.0)[:, None]
+        changes /= np.where(variances > 0, variances, 1.0)[..., None]
         variances *= self.scales
         top = variances.max() or 1.0
         share = (variances / top) ** (POWER / 2)
         total = 2 * share.sum() or 1.0
-        return np.asarray(np.einsum("sk,shk->h", share / total, changes))
+        return np.asarray(np.einsum("ks,ksh->h", share / total, changes))
 
     def _variances(self, labels: Floats) -> tuple[Floats, Floats]:
         """Variances of the sums over communities, and their changes by labels.
 
-        The shapes are (S, K) and (S, H, K).
+        The shapes are (K, S) and (K, S, H).
         """
-        learnt, a, inside = self.learnt, self.labelled, self.inside[..., None]
-        found = labels[:, None] * self.weights
-        mass = inside * (self.sizes[:, None] * self.weights - found)
+        sums = [self._sums(k, labels) for k in range(self.weights.shape[1])]
+        variances, changes = (np.stack(each) for each in zip(*sums, strict=True))
+        return np.maximum(variances, 0.0), changes
+
+    def _sums(self, k: int, labels: Floats) -> tuple[Floats, Floats]:
+        """`_variances` of one class, shapes (S,) and (S, H)."""
+        learnt, groups, w = self.learnt, self.groups, self.weights[:, k]
+        mass = self.inside * ((self.sizes - labels) * w)
         total = mass.sum(axis=1)
-        sums = np.zeros((len(mass), *a.shape))
-        np.add.at(sums.swapaxes(0, 1), self.place, mass.swapaxes(0, 1))
+        # The first column is of the strata in other groups.
+        sums = np.zeros((len(mass), len(groups) + 1))
+        np.add.at(sums.T, self.place, mass.T)
+        a, known = (
+            np.append(0.0, values[groups, k])
+            for values in (learnt.labelled, learnt.information)
+        )
         off = sums - total[:, None] * a
         # New labels reduce only the variance that the group's labels leave.
-        information, after = self.information.copy(), self.total + found.sum(axis=0)
-        np.add.at(information, self.place, found)
-        opened = left_open(learnt.without, information)
-        v, level = learnt.within + opened, self.level + 1 / after
-        variances = total + (off**2 * v).sum(axis=1) + total**2 * level
+        new = np.bincount(self.place, labels * w, len(groups) + 1)
+        opened = left_open(learnt.without[k], known + new)
+        v = learnt.within[k] + opened
+        before = learnt.information[self.coarse, k].sum() + 1 / PRIOR_VARIANCE
+        after = before + (labels * w).sum()
+        far = np.delete(self.coarse, groups)
+        others = (learnt.labelled[far, k] ** 2 * learnt.variances[far, k]).sum()
+        level = learnt.shared[k] - 1 / before + 1 / after + others
+        variance = total + (off**2 * v).sum(axis=1) + total**2 * level
         common = total * level - (off * v * a).sum(axis=1)
-        change = inside * (1 + 2 * ((off * v)[:, self.place] + common[:, None]))
+        change = self.inside * (1 + 2 * ((off * v)[:, self.place] + common[:, None]))
         change += (off * opened)[:, self.place] ** 2
         change += (total / after)[:, None] ** 2
-        return np.maximum(variances, 0.0), -self.weights * change
+        return variance, -w * change
 
 
 def _cells(sets: list[Ints], n_nodes: int) -> Ints:
