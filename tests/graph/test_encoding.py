@@ -216,6 +216,17 @@ def test_a_feature_in_some_files_alone_is_refused(tmp_path, column):
             run(tmp_path / place, given, edge_table())
 
 
+def test_a_feature_that_is_a_list_in_one_file_alone_is_refused(tmp_path):
+    nodes = people().select(["node_id", "label", "town"])
+    files = [
+        nodes.slice(0, 30).append_column("income", pa.array([1.0] * 30)),
+        nodes.slice(30).append_column("income", pa.array([[1.0]] * 30)),
+    ]
+    for place, given in (("a", files), ("b", files[::-1])):
+        with pytest.raises(InputError, match=r"'income' of .* which cannot be used"):
+            run(tmp_path / place, given, edge_table())
+
+
 def test_what_is_learnt_from_a_large_table_is_independent_of_its_order():
     from xnq_dist.graph.encoding import learn_encoding
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 
 import pyarrow as pa
 import pyarrow.types as pt
@@ -56,13 +57,18 @@ def chosen_columns(table: Table, settings: Settings) -> ColumnSettings:
     columns = settings.columns
     if columns.features != "auto":
         return columns
-    kinds: dict[str, pa.DataType] = {}
+    kinds: dict[str, list[pa.DataType]] = defaultdict(list)
     for there in table.schemas.values():
-        kinds |= there
+        for name, kind in there.items():
+            kinds[name].append(kind)
     chosen: str | list[str] | None = "features"
-    if not (table.has("features") and pt.is_nested(kinds["features"])):
+    if not (table.has("features") and any(map(pt.is_nested, kinds["features"]))):
         place = settings.communities.removeprefix("column:")
-        index = [n for n, k in kinds.items() if pt.is_integer(k) and INDEX.fullmatch(n)]
+        index = [
+            name
+            for name, there in kinds.items()
+            if INDEX.fullmatch(name) and all(map(pt.is_integer, there))
+        ]
         taken = {
             columns.node_id,
             columns.label,
@@ -74,7 +80,7 @@ def chosen_columns(table: Table, settings: Settings) -> ColumnSettings:
         }
         chosen = [
             name
-            for name, kind in kinds.items()
-            if name not in taken and kind_of(kind) and table.has(name)
+            for name, there in kinds.items()
+            if name not in taken and any(map(kind_of, there)) and table.has(name)
         ]
     return columns.model_copy(update={"features": chosen or None})
