@@ -15,6 +15,7 @@ from xnq_dist.evaluation.rivals import RIVALS
     ("arguments", "words"),
     [
         (["--folds=a"], "--folds 'a' is not a list of numbers"),
+        (["--folds=,"], "--folds is empty"),
         (["--methods=,"], "--methods is empty"),
         (["--quantifiers=guess"], "--quantifiers: unknown name 'guess': choose"),
         (["--communities=rings"], "unknown name 'rings': choose from leiden"),

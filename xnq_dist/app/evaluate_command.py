@@ -168,8 +168,9 @@ def _names(text: str, option: str, known: Collection[str] = ()) -> list[str]:
 
 
 def _numbers(text: str, option: str, kind: type[Any]) -> tuple[Any, ...]:
+    names = _names(text, option)  # its error is a ValueError, too
     try:
-        return tuple(kind(number) for number in _names(text, option))
+        return tuple(map(kind, names))
     except ValueError as error:
         raise SettingsError(
             f"{option} {text!r} is not a list of numbers: separate them with commas"
