@@ -226,8 +226,9 @@ def test_members_may_be_hashes_of_64_bits():
     assert table["node_id"].to_pylist() == [2**63 + 2, 7]
 
 
-def test_memberships_may_be_the_community_of_each_node():
-    _, table = members_of(pd.Series(["p", None, "q", "p"]), IDS, COLUMNS)
+@pytest.mark.parametrize("form", [pd.Series, iter])
+def test_memberships_may_be_the_community_of_each_node(form):
+    _, table = members_of(form(["p", None, "q", "p"]), IDS, COLUMNS)
     assert table.to_pydict() == {
         "community": ["p", "q", "p"],
         "node_id": ["a", "c", "d"],

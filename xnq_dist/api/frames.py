@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -142,6 +142,8 @@ def members_of(
     if text or hasattr(memberships, "columns") or not several:
         return None, _table(memberships, "memberships")
     values = plain(memberships)
+    if isinstance(values, Iterator):  # it can be read only once
+        values = [*values]
     # A mapping and a pandas object, by its index, have names.
     entries = values.items() if hasattr(values, "items") else enumerate(values)
     groups = [(key, plain(group)) for key, group in entries]
