@@ -39,6 +39,7 @@ def test_files_directories_globs_and_uris_give_the_same_rows(tmp_path):
         tmp_path / "one.parquet",
         tmp_path / "many",
         folder / "part-*.parquet",
+        folder / "part-***.parquet",
         tmp_path / "many" / "year=*" / "*.parquet",
         f"file://{tmp_path}/one.parquet",
         f"file://{tmp_path}/many/*/part-[01].parquet",

@@ -413,7 +413,7 @@ def open_table(
         When the path does not exist, no file matches or the URI cannot be opened.
     """
     text = str(path)
-    if HIDDEN in text:
+    if "://" in text and HIDDEN in text:
         raise InputError(
             f"the key of {what} {text} was not kept: give it in the environment, and "
             "name the table without it"
