@@ -33,8 +33,8 @@ def history(
     runs = found.runs()
     if found.others:
         typer.echo(
-            f"{found.others} runs with other settings, classes or detected communities "
-            "are left out",
+            "left out, with other settings, classes or detected communities: "
+            f"{found.others} of the runs",
             err=True,
         )
     values: dict[str, Any] = {"runs": [asdict(run) for run in runs]}
