@@ -2,9 +2,10 @@
 
 Every wait ends if the cluster fails, but none limits how long work may take. A wait
 checks the cluster once a second; it ends when the scheduler does not answer, or there
-is no worker, for `cluster.timeout` seconds (`TIMEOUT`). The scheduler removes a worker
-without a heartbeat: those that are started here for the same time, others for their
-`distributed.scheduler.worker-ttl`, by default five minutes.
+is no worker, for `cluster.timeout` seconds (`TIMEOUT`). Dask's errors of a lost
+scheduler are raised unchanged: `core.failures` has the sentence for them. The scheduler
+removes a worker without a heartbeat: those that are started here for the same time,
+others for their `distributed.scheduler.worker-ttl`, by default five minutes.
 
 A worker process sends a heartbeat about every half second while its tasks run, as long
 as they release Python's global interpreter lock from time to time. Python code does,
@@ -68,28 +69,19 @@ def worker_records(client: Client) -> dict[str, Any]:
 
     Raises
     ------
-    InfrastructureError
+    OSError
         When the scheduler does not answer within the timeout.
     """
-    try:
-        if client.scheduler is None:
-            raise ConnectionError("the client is closed")
-        identity = client.sync(
-            client.scheduler.identity, callback_timeout=TIMEOUT.get(), n_workers=-1
-        )
-    except OSError as error:
-        raise _scheduler_lost(error) from error
+    if client.scheduler is None:
+        raise ConnectionError("the client is closed")
+    identity = client.sync(
+        client.scheduler.identity, callback_timeout=TIMEOUT.get(), n_workers=-1
+    )
     return dict(sorted(identity["workers"].items()))
 
 
 def workers(client: Client) -> dict[str, int]:
-    """Threads of every live worker by address, in order.
-
-    Raises
-    ------
-    InfrastructureError
-        When the scheduler is gone.
-    """
+    """Threads of every live worker by address, in order."""
     records = worker_records(client).items()
     return {address: int(record["nthreads"]) for address, record in records}
 
@@ -110,7 +102,9 @@ class Heartbeats:
         Raises
         ------
         InfrastructureError
-            When the scheduler does not answer, or there was no worker, for the timeout.
+            When there was no worker for the timeout.
+        OSError
+            When the scheduler does not answer within the timeout.
         """
         found = workers(self._client)
         if lost := sorted(self._there - found.keys()):
@@ -188,20 +182,11 @@ def wait_all(
 
 
 def raise_failure(future: Future[Any]) -> None:
-    """Raise the error of a done future, if it failed.
+    """Raise the error of a done future, if it failed or was cancelled.
 
-    Raises
-    ------
-    InfrastructureError
-        When it was cancelled: the scheduler, or data that it needs, was lost.
+    Dask cancels a future when the scheduler, or data that it needs, is lost.
     """
-    if future.status == "cancelled":
-        raise InfrastructureError(
-            "work on the Dask cluster was cancelled: the scheduler, or data on a "
-            "worker, was lost; start them again if they are yours, and run again to "
-            "resume"
-        )
-    if future.status == "error":
+    if future.status in ("error", "cancelled"):
         future.result(timeout=TIMEOUT.get())
 
 
@@ -226,13 +211,9 @@ def run_on_workers(client: Client, function: Callable[..., Any]) -> dict[str, An
     If it fails, or the worker is lost during the call, the result is the exception. A
     parameter `dask_worker` of the function is the worker, as for `Client.run`.
     """
-    try:
-        return watched(
-            lambda: dict(client.run(function, on_error="return")),
-            Heartbeats(client).look,
-        )
-    except OSError as error:  # the scheduler's; workers' are in the results
-        raise _scheduler_lost(error) from error
+    return watched(
+        lambda: dict(client.run(function, on_error="return")), Heartbeats(client).look
+    )
 
 
 def watched(call: Callable[[], T], look: Look) -> T:
@@ -252,10 +233,3 @@ def watched(call: Callable[[], T], look: Look) -> T:
     while not concurrent.futures.wait([answer], POLL).done:
         look()
     return answer.result(timeout=0)
-
-
-def _scheduler_lost(error: OSError) -> InfrastructureError:
-    return InfrastructureError(
-        f"the Dask scheduler was lost ({str(error) or type(error).__name__}): start it "
-        "again if it is yours, and run again to resume"
-    )
