@@ -289,7 +289,7 @@ def smallest_memory(client: Client) -> int:
 
 def workers_of(client: Client, settings: Settings) -> Workers:
     """The connected workers and what each may use; ``auto`` is not on GPUs."""
-    on_gpus = settings.backend == "gpu" and not settings.exchange.on_cpus
+    on_gpus = settings.backend == "gpu"
     device = device_memory(client, settings.cluster) if on_gpus else 0
     threads, memory = workers(client).values(), smallest_memory(client)
     return Workers(max(1, len(threads)), max(threads, default=1), memory, device)
@@ -298,17 +298,17 @@ def workers_of(client: Client, settings: Settings) -> Workers:
 def settle(client: Client, settings: Settings) -> Settings:
     """The settings with a backend that every worker has, ``cpu`` or ``gpu``.
 
-    It is the same for all workers, because results have other bits.
+    It is the same for all workers, because results have other bits. States in half
+    precision are for CPUs.
 
     Raises
     ------
     SettingsError
         When a GPU is requested and a worker has none.
     """
-    if settings.backend == "cpu":
-        return settings
+    on_cpus = settings.backend == "cpu" or settings.exchange.on_cpus
     # Ignore workers that are lost during the call; the stage runs without them.
-    answers = run_on_workers(client, gpu_facts)
+    answers = {} if on_cpus else run_on_workers(client, gpu_facts)
     reasons = {
         at: facts.reason for at, facts in answers.items() if isinstance(facts, GpuFacts)
     }

@@ -174,9 +174,7 @@ def embeddings_inputs(stages: Stages, _: Digests, settings: Settings) -> dict[st
 
 def _device(settings: Settings) -> dict[str, Any]:
     """Inputs of a GPU's products, whose bits differ from a CPU's."""
-    if settings.backend != "gpu" or settings.exchange.on_cpus:
-        return {}
-    return {"backend": "gpu"}
+    return {"backend": "gpu"} if settings.backend == "gpu" else {}
 
 
 def readout_inputs(stages: Stages, _: Digests, settings: Settings) -> dict[str, Any]:

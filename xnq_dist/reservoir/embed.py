@@ -63,7 +63,7 @@ def reservoir_spec(
         tuple(parts),
         number_of_supersteps(settings, facts.get("effective_diameter")),
         settings.exchange.dtype,
-        "cpu" if settings.exchange.on_cpus else settings.backend,
+        settings.backend,
     )
 
 

@@ -55,7 +55,7 @@ class ExchangeSettings(Section):
 
     @property
     def on_cpus(self) -> bool:
-        """Whether supersteps run on CPUs with any backend."""
+        """Whether all work is on CPUs with ``backend = auto``."""
         return self.dtype == "float16"
 
 
