@@ -283,7 +283,7 @@ def test_a_job_makes_every_stage_in_their_order():
 
 def test_a_row_and_a_function_are_a_stage(tmp_path, graph, client, monkeypatch):
     called = []
-    row = StageRecord("more", 1, dict, "more", after=("posteriors",))
+    row = StageRecord("more", 1, "more", after=("posteriors",))
     monkeypatch.setitem(STAGES, row.name, row)
     monkeypatch.setattr(pipeline, "more", lambda *given: called.append(given), False)
     run, sources = RunDirectory(tmp_path / "run"), members_of(graph)

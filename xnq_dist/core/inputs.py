@@ -1,8 +1,8 @@
-"""The inputs of every stage, as values: a stage made from equal inputs is kept.
+"""The settings among the inputs of every stage: one made from equal inputs is kept.
 
-Inputs are the digests of tables (`graph.contents`), the fingerprints of earlier stages
-and the settings that change what the stage writes; `StageRecord.made_from` adds the
-number of its format. The package version is no input.
+Further inputs are the fingerprints of earlier stages, the digests of tables
+(`graph.contents`) and the number of the format, which `StageRecord.made_from` adds. The
+package version is no input.
 
 Each function takes the manifests of complete stages, the digests of the tables, and the
 settings, whose backend is not ``auto``; it asks for those that the stage needs.
@@ -24,8 +24,6 @@ __all__ = [
     "choose_source",
     "embeddings_inputs",
     "graph_inputs",
-    "labels_inputs",
-    "posteriors_inputs",
     "published_inputs",
     "quantify_inputs",
     "readout_inputs",
@@ -76,12 +74,8 @@ Scales = tuple[Any, Any]
 """Recurrent and input scale."""
 
 
-def _of(stages: Stages, *names: str) -> dict[str, Any]:
-    return {name: stages[name].fingerprint for name in names}
-
-
 def graph_inputs(stages: Stages, tables: Digests, settings: Settings) -> dict[str, Any]:
-    """Inputs of the stage ``graph``: ``nodes`` (the ids), ``features``, ``edges``.
+    """Inputs of the stage ``graph``.
 
     The number of partitions is that of the existing graph if settings name none.
     """
@@ -101,23 +95,12 @@ def graph_inputs(stages: Stages, tables: Digests, settings: Settings) -> dict[st
     if settings.partitioner in ("auto", "stream"):
         # The memory decides between METIS and streaming, and the edges streaming uses.
         relevant["input"]["memory"] = settings.input.memory_bytes
-    read = {name: tables[name] for name in ("nodes", "features", "edges")}
-    return read | {"settings": relevant}
+    return {"settings": relevant}
 
 
-def labels_inputs(stages: Stages, tables: Digests, _: Settings) -> dict[str, Any]:
-    """Inputs of the stage ``labels``."""
-    return _of(stages, "graph") | {"labels": tables["labels"]}
-
-
-def scores_inputs(
-    stages: Stages, tables: Digests, settings: Settings
-) -> dict[str, Any]:
+def scores_inputs(_: Stages, __: Digests, settings: Settings) -> dict[str, Any]:
     """Inputs of the stage ``scores``."""
-    return _of(stages, "graph") | {
-        "columns": settings.columns.scores,
-        "scores": tables["scores"],
-    }
+    return {"columns": settings.columns.scores}
 
 
 def selects_scales(settings: Settings) -> bool:
@@ -147,10 +130,9 @@ def scales_of(stages: Stages, settings: Settings) -> Scales:
     return recurrent, chosen["input_scale"]
 
 
-def select_inputs(stages: Stages, _: Digests, settings: Settings) -> dict[str, Any]:
+def select_inputs(_: Stages, __: Digests, settings: Settings) -> dict[str, Any]:
     """Inputs of the stage ``select``."""
     return _device(settings) | {
-        **_of(stages, "graph", "labels"),
         "seed": settings.seed,
         "reservoir": settings.reservoir.model_dump(),
         "exchange_dtype": settings.exchange.dtype,
@@ -162,7 +144,6 @@ def embeddings_inputs(stages: Stages, _: Digests, settings: Settings) -> dict[st
     """Inputs of the stage ``embeddings``."""
     scales = {"recurrent_scale", "input_scale"}
     return _device(settings) | {
-        **_of(stages, "graph"),
         "method": settings.method,
         "seed": settings.seed,
         # Use the chosen scales instead of the settings, which may be `select`.
@@ -179,8 +160,7 @@ def _device(settings: Settings) -> dict[str, Any]:
 
 def readout_inputs(stages: Stages, _: Digests, settings: Settings) -> dict[str, Any]:
     """Inputs of the stage ``readout``."""
-    scores = ["scores"] if settings.columns.scores else []
-    inputs = _of(stages, "graph", "embeddings", "labels", *scores) | {
+    inputs: dict[str, Any] = {
         "method": settings.method,
         "readout": settings.readout.model_dump(exclude={"memory"}),
         "seed": settings.seed,
@@ -195,11 +175,6 @@ def readout_inputs(stages: Stages, _: Digests, settings: Settings) -> dict[str, 
     return inputs
 
 
-def posteriors_inputs(stages: Stages, _: Digests, __: Settings) -> dict[str, Any]:
-    """Inputs of the stage ``posteriors``."""
-    return _of(stages, "readout")
-
-
 def quantify_inputs(
     stages: Stages, tables: Digests, settings: Settings
 ) -> dict[str, Any]:
@@ -208,7 +183,7 @@ def quantify_inputs(
     Only detected communities have no memberships.
     """
     source = tables["source"]
-    inputs = _of(stages, "labels", "posteriors") | {
+    inputs = {
         "prior": [float(value) for value in stages["readout"].facts["prior"]],
         "communities": source,
         "settings": settings.model_dump(mode="json", include=ESTIMATED),
@@ -252,7 +227,6 @@ def choose_source(memberships: str | None, settings: Settings) -> str:
 def published_inputs(stages: Stages, _: Digests, settings: Settings) -> dict[str, Any]:
     """Inputs of the published results, except the directory's previous results."""
     return {
-        "stages": _of(stages, *stages),
         "written": [record.checksum for record in stages["quantify"].files],
         # Where results go as well changes none of their bytes.
         "settings": redacted(settings.model_dump(mode="json", exclude=ELSEWHERE)),

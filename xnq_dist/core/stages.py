@@ -15,8 +15,6 @@ from xnq_dist.core.inputs import (
     Stages,
     embeddings_inputs,
     graph_inputs,
-    labels_inputs,
-    posteriors_inputs,
     published_inputs,
     quantify_inputs,
     readout_inputs,
@@ -35,43 +33,60 @@ class StageRecord:
     name: str
     format: int
     """Raise it when the stage writes different files from the same inputs."""
-    inputs: Callable[[Stages, Digests, Settings], dict[str, Any]]
-    """What it is made from."""
     made_by: str
     """Stage of a job that makes it: a method of `jobs.Job`, else of `pipeline`."""
     after: tuple[str, ...] = ()
     """Stages that it is made from."""
+    tables: tuple[str, ...] = ()
+    """Tables whose digests are inputs."""
+    inputs: Callable[[Stages, Digests, Settings], dict[str, Any]] = lambda *_: {}
+    """Settings that are inputs."""
     stays: bool = False
     """Whether it and what is made from it stay until their own inputs differ.
 
-    A new selection may choose the same scales.
+    A new selection may choose the same scales: they are inputs, its fingerprint is not.
     """
 
     def made_from(
         self, stages: Stages, tables: Digests, settings: Settings
     ) -> dict[str, Any]:
-        """Its inputs, and its format."""
-        return {"format": self.format, **self.inputs(stages, tables, settings)}
+        """All its inputs."""
+        made = (name for name in self.after if not STAGES[name].stays)
+        return {
+            "format": self.format,
+            **{name: stages[name].fingerprint for name in made if name in stages},
+            **{name: tables[name] for name in self.tables},
+            **self.inputs(stages, tables, settings),
+        }
 
 
 STAGES = {
     stage.name: stage
     for stage in (
-        StageRecord("graph", 6, graph_inputs, "graph"),
-        StageRecord("labels", 3, labels_inputs, "graph", ("graph",)),
-        StageRecord("scores", 2, scores_inputs, "graph", ("graph",)),
         StageRecord(
-            "select", 3, select_inputs, "embed", ("graph", "labels"), stays=True
+            "graph", 6, "graph", (), ("nodes", "features", "edges"), graph_inputs
         ),
-        StageRecord("embeddings", 3, embeddings_inputs, "embed", ("graph", "select")),
+        StageRecord("labels", 3, "graph", ("graph",), ("labels",)),
+        StageRecord("scores", 2, "graph", ("graph",), ("scores",), scores_inputs),
         StageRecord(
-            "readout", 15, readout_inputs, "readout", ("embeddings", "labels", "scores")
+            "select", 3, "embed", ("graph", "labels"), (), select_inputs, stays=True
         ),
-        StageRecord("posteriors", 2, posteriors_inputs, "posteriors", ("readout",)),
         StageRecord(
-            "quantify", 15, quantify_inputs, "quantify", ("posteriors", "labels")
+            "embeddings", 3, "embed", ("graph", "select"), (), embeddings_inputs
         ),
-        StageRecord("published", 5, published_inputs, "publish", ("quantify",)),
+        StageRecord(
+            "readout",
+            15,
+            "readout",
+            ("graph", "embeddings", "labels", "scores"),
+            (),
+            readout_inputs,
+        ),
+        StageRecord("posteriors", 2, "posteriors", ("readout",)),
+        StageRecord(
+            "quantify", 15, "quantify", ("posteriors", "labels"), (), quantify_inputs
+        ),
+        StageRecord("published", 5, "publish", ("quantify",), (), published_inputs),
     )
 }
 
