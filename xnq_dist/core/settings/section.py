@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
@@ -31,9 +32,7 @@ SizeOrAuto = Literal["auto"] | Size
 
 def _as_text(value: Any) -> Any:
     # As in the tables: YAML reads 1, true and null as other types.
-    plain = {"None": "null", "True": "true", "False": "false"}
-    text = str(value)
-    return plain.get(text, text) if isinstance(value, int | float | None) else value
+    return json.dumps(value) if isinstance(value, int | float | None) else value
 
 
 Text = Annotated[str, BeforeValidator(_as_text)]

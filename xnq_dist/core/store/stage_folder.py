@@ -236,10 +236,6 @@ class Attempt(Stage):
     began: float = field(default_factory=time.monotonic)
     """`time.monotonic` when it began."""
 
-    def file_name(self, stem: str, suffix: str) -> str:
-        """Name of a data file, with the id of this attempt."""
-        return f"{stem}-{self.id}.{suffix}"
-
     def write_table(self, stem: str, table: pa.Table, schema: str) -> FileRecord:
         """Write one Parquet file, checked against its schema."""
         with self.table_writer(stem, schema) as writer:
@@ -248,11 +244,11 @@ class Attempt(Stage):
 
     def table_writer(self, stem: str, schema: str) -> TableWriter:
         """A writer of a Parquet file from several tables, each checked."""
-        return TableWriter(self, self.file_name(stem, "parquet"), schema)
+        return TableWriter(self, f"{stem}-{self.id}.parquet", schema)
 
     def write_arrays(self, stem: str, **arrays: np.ndarray) -> FileRecord:
         """Write arrays to one file, without pickled objects."""
-        name = self.file_name(stem, "npy")
+        name = f"{stem}-{self.id}.npy"
         with self.open_output(name) as sink:
             npy.write_arrays(sink, arrays)
         rows = max((a.shape[0] if a.ndim else 1 for a in arrays.values()), default=0)
