@@ -103,8 +103,7 @@ def test_a_drive_from_features_has_the_bits_of_a_stored_one(count):
     assert drive.shape == expected.shape
     np.testing.assert_array_equal(drive.stored(threads=2), expected)
     for first, last in [(0, 256), (255, 256), (444, 700)]:
-        with drive.rows(first, last) as rows:
-            np.testing.assert_array_equal(rows, expected[first:last])
+        np.testing.assert_array_equal(drive[first:last], expected[first:last])
 
 
 def test_halves_are_widened_as_numpy_does():

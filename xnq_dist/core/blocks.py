@@ -11,13 +11,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from xnq_dist.core.arrays import Floats32
 from xnq_dist.core.threads import map_threads
 
-__all__ = ["ROWS", "Spare", "for_each_block", "one_blas_thread"]
+__all__ = ["ROWS", "for_each_block", "one_blas_thread"]
 
 ROWS = 256
 """Rows of a block: few enough for a processor's second-level cache."""
@@ -78,23 +76,3 @@ def for_each_block(
 
     threads = min(threads, -(-rows // size))
     map_threads(work_on, range(max(threads, 1)), threads)
-
-
-class Spare:
-    """Arrays of one shape that threads borrow instead of allocating for every block."""
-
-    def __init__(self, shape: tuple[int, int]) -> None:
-        self._shape = shape
-        self._free: list[Floats32] = []
-
-    @contextmanager
-    def borrow(self) -> Iterator[Floats32]:
-        """An array with any values, until the end of the block."""
-        try:
-            array = self._free.pop()
-        except IndexError:
-            array = np.zeros(self._shape, np.float32)
-        try:
-            yield array
-        finally:
-            self._free.append(array)

@@ -6,8 +6,7 @@ longer than reading it, and a node takes its features instead of d' values.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -15,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats32
-from xnq_dist.core.blocks import ROWS, Spare, for_each_block
+from xnq_dist.core.blocks import for_each_block
 from xnq_dist.core.products import multiply, pack
 from xnq_dist.reservoir.weights import Weights
 
-__all__ = ["Drive", "FeatureDrive", "drive_width", "rows_of"]
+__all__ = ["Drive", "FeatureDrive", "drive_width"]
 
 FEW = 32
 """Maximum number of features from which the drive is computed, at most `SHARE` of d'.
@@ -39,8 +38,6 @@ class FeatureDrive:
     panels: NDArray[np.float32]
     """``[W_in, b]`` of all reservoirs, packed. A product adds in the order of columns,
     so the sum ends with b."""
-    blocks: Spare
-    """Work arrays, shape (`ROWS`, d')."""
     dim: int
     """d'."""
 
@@ -50,21 +47,19 @@ class FeatureDrive:
         ones = np.ones((len(features), 1), np.float32)
         inputs = [np.column_stack([weights.inputs, weights.bias]) for weights in drawn]
         matrix = np.concatenate(inputs)
-        spare = Spare((ROWS, len(matrix)))
-        return cls(np.hstack([features, ones]), pack(matrix.T), spare, len(matrix))
+        return cls(np.hstack([features, ones]), pack(matrix.T), len(matrix))
 
     @property
     def shape(self) -> tuple[int, int]:
         """(n, d')."""
         return len(self.features), self.dim
 
-    @contextmanager
-    def rows(self, first: int, last: int) -> Iterator[Floats32]:
-        """Rows first to last - 1, at most `ROWS`, until the end of the block."""
-        with self.blocks.borrow() as block:
-            rows = block[: last - first]
-            multiply(self.features[first:last], self.panels, rows)
-            yield rows
+    def __getitem__(self, rows: slice) -> Floats32:
+        """These rows."""
+        features = self.features[rows]
+        out = np.empty((len(features), self.dim), np.float32)
+        multiply(features, self.panels, out)
+        return out
 
     def stored(self, threads: int = 1) -> Floats32:
         """All rows, shape (n, d')."""
@@ -79,13 +74,6 @@ class FeatureDrive:
 
 Drive: TypeAlias = Floats32 | FeatureDrive
 """Stored, shape (n, d'), or computed."""
-
-
-def rows_of(drive: Drive, first: int, last: int) -> AbstractContextManager[Floats32]:
-    """Rows first to last - 1 of a drive, at most `ROWS`."""
-    if isinstance(drive, FeatureDrive):
-        return drive.rows(first, last)
-    return nullcontext(drive[first:last])
 
 
 def drive_width(features: int, dim: int) -> int:

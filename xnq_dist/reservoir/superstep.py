@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from xnq_dist.core.arrays import Floats32, Ints, Ints32
-from xnq_dist.core.blocks import ROWS, Spare, for_each_block
+from xnq_dist.core.blocks import for_each_block
 from xnq_dist.core.products import multiply, pack
 from xnq_dist.graph.halo import Partition
 from xnq_dist.reservoir import kernels
-from xnq_dist.reservoir.drive import Drive, rows_of
+from xnq_dist.reservoir.drive import Drive
 from xnq_dist.reservoir.weights import Recurrent, side_by_side
 
 __all__ = ["OnHost", "first_states", "gather"]
@@ -64,23 +64,18 @@ class OnHost:
             partitioning.
         """
         half = out.dtype == np.float16
-        blocks = Spare((ROWS, out.shape[1]))
         edges = _edges(partition, owned, halo)
         if self._recurrent[0].columns is None:
-            step = _dense(self._recurrent, edges, blocks)
+            step = _dense(self._recurrent, edges)
         else:
             step = _sparse(self._recurrent[0], edges)
 
         def work(first: int, last: int) -> None:
             after = out[first:last]
-            with rows_of(drive, first, last) as pushed:
-                if not half:
-                    step(first, last, pushed, after)
-                    return
-                with blocks.borrow() as spare:
-                    wide = spare[: last - first]
-                    step(first, last, pushed, wide)
-                    kernels.narrow(wide, after.view(np.uint16))
+            wide = np.empty(after.shape, np.float32) if half else after
+            step(first, last, drive[first:last], wide)
+            if half:
+                kernels.narrow(wide, after.view(np.uint16))
 
         for_each_block(len(out), self._threads, work)
 
@@ -92,8 +87,7 @@ def first_states(
     states = np.zeros(drive.shape, dtype=np.float32)
 
     def work(first: int, last: int) -> None:
-        with rows_of(drive, first, last) as pushed:
-            kernels.tanh_add(states[first:last], pushed)
+        kernels.tanh_add(states[first:last], drive[first:last])
 
     for_each_block(len(states), threads, work)
     return states.astype(dtype, copy=False)
@@ -120,7 +114,7 @@ def gather(
 
 Edges = tuple[Ints, Ints32, Floats32, Any, Any]
 RowsStep = Callable[[int, int, Floats32, Floats32], None]
-"""``step(first, last, drive, out)``: the states of at most `ROWS` rows."""
+"""``step(first, last, drive, out)``: the states of a block of rows."""
 
 
 def _edges(partition: Partition, owned: Floats32, halo: Floats32) -> Edges:
@@ -134,28 +128,27 @@ def _edges(partition: Partition, owned: Floats32, halo: Floats32) -> Edges:
 def _sparse(recurrent: Recurrent, edges: Edges) -> RowsStep:
     """Gather and update in one kernel."""
     columns, values, dim = recurrent.columns, recurrent.values, recurrent.dim
-    tiles, sums = Spare((dim, kernels.LANES)), Spare((kernels.WIDTH, kernels.LANES))
 
     def step(first: int, last: int, drive: Floats32, out: Floats32) -> None:
-        with tiles.borrow() as tile, sums.borrow() as total:
-            scratch: tuple[Any, ...] = columns, values, drive, tile, total, out
-            kernels.sparse_superstep(*edges, first, last, *scratch)
+        tile = np.empty((dim, kernels.LANES), np.float32)
+        total = np.empty((kernels.WIDTH, kernels.LANES), np.float32)
+        scratch: tuple[Any, ...] = columns, values, drive, tile, total, out
+        kernels.sparse_superstep(*edges, first, last, *scratch)
 
     return step
 
 
-def _dense(recurrent: Sequence[Recurrent], edges: Edges, blocks: Spare) -> RowsStep:
-    """Gather to a borrowed block, which stays in cache for the products."""
+def _dense(recurrent: Sequence[Recurrent], edges: Edges) -> RowsStep:
+    """Gather to a block that stays in cache for the products."""
     panels = [pack(part.values.T) for part in recurrent]
     ends = np.cumsum([part.dim for part in recurrent]).tolist()
     columns = [slice(*both) for both in pairwise([0, *ends])]
 
     def step(first: int, last: int, drive: Floats32, out: Floats32) -> None:
-        with blocks.borrow() as block:
-            gathered = block[: last - first]
-            kernels.gather_add(*edges, first, last, gathered)
-            for at, packed in zip(columns, panels, strict=True):
-                multiply(gathered[:, at], packed, out[:, at])
+        gathered = np.empty(out.shape, np.float32)
+        kernels.gather_add(*edges, first, last, gathered)
+        for at, packed in zip(columns, panels, strict=True):
+            multiply(gathered[:, at], packed, out[:, at])
         kernels.tanh_add(out, drive)
 
     return step
