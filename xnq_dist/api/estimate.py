@@ -11,7 +11,7 @@ from typing import Any
 
 from xnq_dist.api.frames import Tables, tables_of
 from xnq_dist.api.result import PrevalenceResult
-from xnq_dist.core.config import merged, validate_settings
+from xnq_dist.core.config import merged, nested, validate_settings
 from xnq_dist.core.errors import XnqError
 from xnq_dist.core.failures import TEMPORARY
 from xnq_dist.core.progress import Progress, silent
@@ -148,9 +148,5 @@ def settings_of(values: Mapping[str, Any]) -> Settings:
     SettingsError
         For unknown settings and values out of range, all in one message.
     """
-    layers: list[Any] = []
-    for key, value in values.items():
-        for name in reversed(key.replace("__", ".").split(".")):
-            value = {name: value}
-        layers.append(value)
+    layers = (nested(key.replace("__", "."), value) for key, value in values.items())
     return validate_settings(merged(*layers))

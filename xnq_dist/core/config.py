@@ -23,6 +23,7 @@ __all__ = [
     "load_settings",
     "meaning_of",
     "merged",
+    "nested",
     "recorded_settings",
     "removed_settings",
     "validate_settings",
@@ -85,9 +86,7 @@ def load_settings(
             raise SettingsError(
                 f"--set {override[:200]!r}: the value is not YAML: quote it"
             ) from error
-        for name in reversed(key.strip().split(".")):
-            value = {name: value}
-        layers.append(value)
+        layers.append(nested(key.strip(), value))
     return validate_settings(merged(*layers))
 
 
@@ -138,6 +137,13 @@ def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
                 value = merged(below, value)
             values[key] = value
     return values
+
+
+def nested(name: str, value: Any) -> dict[str, Any]:
+    """The mappings of one setting, by its name such as ``intervals.level``."""
+    for key in reversed(name.split(".")):
+        value = {key: value}
+    return dict(value)
 
 
 def known_settings(

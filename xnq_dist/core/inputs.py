@@ -124,10 +124,7 @@ def scales_of(stages: Stages, settings: Settings) -> Scales:
     if not selects_scales(settings):
         return set_scales(settings)
     chosen = stages["select"].facts
-    recurrent = chosen["recurrent_scale"]
-    if isinstance(recurrent, list):
-        recurrent = tuple(recurrent)
-    return recurrent, chosen["input_scale"]
+    return chosen["recurrent_scale"], chosen["input_scale"]
 
 
 def select_inputs(_: Stages, __: Digests, settings: Settings) -> dict[str, Any]:

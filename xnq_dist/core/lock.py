@@ -121,14 +121,13 @@ def _flock(folder: Folder, how: int) -> Iterator[bool]:
         return
     handle = os.open(folder.path(), os.O_RDONLY)  # not passed on to new programs
     try:
-        fcntl.flock(handle, how | fcntl.LOCK_NB)
-        kept = True
-    except BlockingIOError:
-        os.close(handle)
-        raise
-    except OSError:
-        kept = False
-    try:
+        try:
+            fcntl.flock(handle, how | fcntl.LOCK_NB)
+            kept = True
+        except BlockingIOError:
+            raise
+        except OSError:
+            kept = False
         yield kept
     finally:
         os.close(handle)

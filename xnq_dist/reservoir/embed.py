@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -39,7 +39,7 @@ __all__ = ["make_embeddings", "reservoir_spec"]
 def reservoir_spec(
     settings: Settings,
     facts: Mapping[str, Any],
-    recurrent_scale: float | tuple[float, ...],
+    recurrent_scale: float | Sequence[float],
     input_scale: float,
     dim: int | None = None,
 ) -> ReservoirSpec:
@@ -51,7 +51,7 @@ def reservoir_spec(
     # Without cycles, rho is 0: scales are used unchanged.
     matrix, rho = settings.reservoir.matrix, facts["rho"] or 1.0
     scales = recurrent_scale
-    if not isinstance(scales, tuple):
+    if isinstance(scales, float):
         scales = (scales,)
     units = units_of_blocks(dim or settings.reservoir.dim, len(scales))
     parts = []
