@@ -37,6 +37,12 @@ __all__ = [
 
 ELSEWHERE = {"watch"}
 """Sections of the settings that no file of a run depends on."""
+PREPARED: Any = {
+    "input": {"directed", "duplicates", "unknown_nodes"},
+    "features": {"scale"},
+    "partitioner": True,
+}
+"""Settings that the graph depends on."""
 ESTIMATED: Any = {
     **dict.fromkeys(("quantifier", "labelled", "memberships", "auto"), True),
     **dict.fromkeys(("intervals", "quality", "seed"), True),
@@ -82,14 +88,8 @@ def graph_inputs(stages: Stages, tables: Digests, settings: Settings) -> dict[st
     partitions = settings.partitions
     if partitions == "auto":
         partitions = int(stages["graph"].facts["partitions"])
-    relevant: dict[str, Any] = {
-        "input": settings.input.model_dump(
-            include={"directed", "duplicates", "unknown_nodes"}
-        ),
-        "features": {"scale": settings.features.scale},
-        "partitions": min(partitions, int(tables["nodes"]["rows"])),
-        "partitioner": settings.partitioner,
-    }
+    relevant = settings.model_dump(include=PREPARED)
+    relevant["partitions"] = min(partitions, int(tables["nodes"]["rows"]))
     if settings.reservoir.supersteps == "auto":
         relevant["supersteps"] = "auto"
     if settings.partitioner in ("auto", "stream"):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
 from xnq_dist.core.clusters import CLUSTERS
-from xnq_dist.core.settings.section import Section, SizeOrAuto
+from xnq_dist.core.settings.section import CountOrAuto, Section, SizeOrAuto
 
 __all__ = [
     "ClusterSettings",
@@ -43,9 +43,9 @@ class ClusterSettings(Section):
         "auto", json_schema_extra=CLUSTERS.offer
     )
     """where workers run"""
-    workers: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    workers: CountOrAuto = "auto"
     """number of workers (local, slurm); 1 with kind=auto: this process"""
-    threads: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    threads: CountOrAuto = "auto"
     """threads of each worker (local, slurm)"""
     address: str | None = None
     """address of the scheduler (kind=address)"""

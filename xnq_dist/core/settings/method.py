@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from xnq_dist.core.settings.section import Section, Size
+from xnq_dist.core.settings.section import CountOrAuto, Section, Size
 from xnq_dist.core.sizes import parse_bytes
 
 __all__ = [
@@ -62,7 +62,7 @@ class ExchangeSettings(Section):
 class CheckpointSettings(Section):
     """Checkpoints of the reservoir's states."""
 
-    every: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    every: CountOrAuto = "auto"
     """supersteps between two checkpoints"""
     grace: float = Field(15.0, ge=0, allow_inf_nan=False)
     """seconds that a run which a signal ends may take to complete its supersteps and

@@ -11,6 +11,7 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Field,
     model_validator,
 )
 
@@ -18,6 +19,7 @@ from xnq_dist.core.redaction import redacted
 from xnq_dist.core.sizes import check_size
 
 __all__ = [
+    "CountOrAuto",
     "Section",
     "Size",
     "SizeOrAuto",
@@ -28,6 +30,8 @@ Size = Annotated[str | int, AfterValidator(check_size)]
 """A number of bytes, or a text such as ``2 GiB``."""
 
 SizeOrAuto = Literal["auto"] | Size
+
+CountOrAuto = Annotated[int, Field(ge=1)] | Literal["auto"]
 
 
 def _as_text(value: Any) -> Any:
