@@ -54,7 +54,7 @@ def test_every_run_has_a_row_for_each_community_and_class(tmp_path: Path) -> Non
         (12, 1, 1),
     ]
     assert history.table.num_rows == 3 * 12 * 2
-    versions = run.versions()
+    versions = run.history()[::-1]
     assert [r.run for r in history.runs()] == [v.run_id for v in versions]
     for version in versions:
         rows = version.read("prevalence")
@@ -74,7 +74,7 @@ def test_history_outlives_removed_and_damaged_versions(
 ) -> None:
     for seed in range(4):
         run = night(tmp_path / "run", "retention.versions=2", seed=seed)
-    assert len(run.versions()) == 2
+    assert len(run.history()) == 2
     assert len(read_history(run.uri).runs()) == 4
     # The newest table is damaged: its run is left out, and the next one is published.
     current = run.current()
@@ -105,7 +105,7 @@ def test_runs_that_cannot_be_compared_are_another_series(tmp_path: Path) -> None
     assert (len(history.runs()), history.others) == (2, 1)
     # Results that are published again are one run.
     publish(run, load_settings(overrides=["quantifier=auto", "report.node=user"]))
-    assert len(run.versions()) == 4
+    assert len(run.history()) == 4
     assert len(read_history(run.uri).runs()) == 2
 
 

@@ -222,7 +222,7 @@ def test_same_inputs_give_the_same_bytes(tmp_path: Path) -> None:
 def test_oldest_versions_are_removed_and_the_last_two_stay(run: RunDirectory) -> None:
     for rate in (0.1, 0.2, 0.3, 0.4):
         publish(run, Settings(anomalies={"rate": rate}, retention={"versions": 2}))
-    kept = run.versions()
+    kept = run.history()[::-1]
     assert [version.number for version in kept] == [3, 4]
     assert kept[1].run_id == read_published(run.uri).run_id
 

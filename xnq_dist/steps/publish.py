@@ -66,7 +66,7 @@ def publish(run: RunDirectory, settings: Settings) -> None:
         tables = {name: estimates(quantify, name) for name in ("prevalence", "totals")}
         if settings.disclosure.table == "nulls":
             tables["prevalence"] = without_values(tables["prevalence"])
-        numbers = (each.number for each in run.versions())
+        numbers = (each.number for each in run.history())
         facts = {
             "content": content,
             "results": results,

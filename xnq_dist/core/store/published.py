@@ -114,11 +114,6 @@ class Published(Folder):
         manifest = stage.manifest()
         return Version(stage, manifest) if manifest else None
 
-    def versions(self) -> list[Version]:
-        """All complete versions, in order of publication."""
-        found = map(self.version, self.child(VERSIONS).names())
-        return sorted(filter(None, found), key=lambda each: (each.number, each.run_id))
-
     def current_id(self) -> str:
         """The run id that `POINTER` names; empty if it is missing or damaged."""
         with suppress(DamagedError):
@@ -132,9 +127,14 @@ class Published(Folder):
 
     def history(self) -> list[Version]:
         """Complete versions, the current one first, then the newest."""
-        newest_first, current = self.versions()[::-1], self.current_id()
-        # Publishing again what an earlier version has makes that one current.
-        return sorted(newest_first, key=lambda each: each.run_id != current)
+        found = filter(None, map(self.version, self.child(VERSIONS).names()))
+        current = self.current_id()
+
+        def order(version: Version) -> tuple[bool, int]:
+            # Publishing again what an earlier version has makes that one current.
+            return version.run_id == current, version.number
+
+        return sorted(found, key=order, reverse=True)
 
     def publish(self, version: Version) -> None:
         """Make this version the current one, then put its files at the fixed paths."""
