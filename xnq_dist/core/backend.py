@@ -170,19 +170,16 @@ def gpu_facts() -> GpuFacts:
         import cupy
     except ImportError as error:
         return GpuFacts(0, f"CuPy cannot be imported ({error}): {INSTALL}")
-    if not cupy.cuda.is_available():
-        reason = (
-            "CuPy finds no CUDA device: check nvidia-smi and the driver, or set "
-            "backend = cpu"
-        )
-        return GpuFacts(0, reason)
     try:
         count = int(cupy.cuda.runtime.getDeviceCount())
         # `Device.mem_info` would allocate a context on every device.
         properties = cupy.cuda.runtime.getDeviceProperties
         memory = min(int(properties(k)["totalGlobalMem"]) for k in range(count))
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        reason = f"CuPy cannot use the CUDA device ({error}): check nvidia-smi"
+        reason = (
+            f"CuPy cannot use a CUDA device ({error}): check nvidia-smi and the "
+            "driver, or set backend = cpu"
+        )
         return GpuFacts(0, reason)
     return GpuFacts(count, "", memory)
 
