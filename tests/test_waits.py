@@ -13,7 +13,6 @@ THREADS = "waits for threads of this process that compute, write or read files"
 INSIDE = "called inside `waiting.watched`, which looks at the cluster"
 
 ALLOWED = {
-    "xnq_dist/core/clusters/slurm.py:_call": "SLURM's commands give up by themselves",
     "xnq_dist/core/backend.py:GpuBackend.to_host": "copies an array, waits for nobody",
     "xnq_dist/core/blocks.py:one_blas_thread": THREADS,
     "xnq_dist/graph/ahead.py:ahead": THREADS,

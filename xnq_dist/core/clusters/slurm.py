@@ -30,6 +30,8 @@ NANNY = 256
 """MiB of a job for the process that supervises its worker."""
 POLL = 5.0
 """Seconds between two looks at SLURM's queue, which lists ended jobs for minutes."""
+ANSWER = 60.0
+"""Seconds that a command of SLURM may take; most give up before."""
 ENDED = "BF,CA,CD,DL,F,NF,OOM,PR,TO"
 """SLURM's states of jobs that have ended."""
 
@@ -181,10 +183,20 @@ def _check_accepted(script: str) -> None:
 
 
 def _call(*command: str, text: str = "") -> subprocess.CompletedProcess[str]:
-    """Call a command of SLURM, which itself gives up when nothing answers."""
-    return subprocess.run(  # noqa: S603 - SLURM's own commands
-        command, input=text, capture_output=True, text=True, check=False
-    )
+    try:
+        return subprocess.run(  # noqa: S603 - SLURM's own commands
+            command,
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=ANSWER,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise InfrastructureError(
+            f"{command[0]} has not answered for {ANSWER:g} s: check sinfo, and run "
+            "again"
+        ) from error
 
 
 def _last_line(folder: Path) -> str:
