@@ -64,11 +64,6 @@ def chosen_columns(table: Table, settings: Settings) -> ColumnSettings:
     chosen: str | list[str] | None = "features"
     if not (table.has("features") and any(map(pt.is_nested, kinds["features"]))):
         place = settings.communities.removeprefix("column:")
-        index = [
-            name
-            for name, there in kinds.items()
-            if INDEX.fullmatch(name) and all(map(pt.is_integer, there))
-        ]
         taken = {
             columns.node_id,
             columns.label,
@@ -76,11 +71,13 @@ def chosen_columns(table: Table, settings: Settings) -> ColumnSettings:
             columns.label_weight,
             *columns.scores,
             place,
-            *index,
         }
         chosen = [
             name
             for name, there in kinds.items()
-            if name not in taken and any(map(kind_of, there)) and table.has(name)
+            if name not in taken
+            and any(map(kind_of, there))
+            and not (INDEX.fullmatch(name) and all(map(pt.is_integer, there)))
+            and table.has(name)
         ]
     return columns.model_copy(update={"features": chosen or None})
