@@ -70,7 +70,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def suppressed(made: dict[str, Any]) -> set[str]:
-    rows = made["result"].to_pandas("prevalence")
+    rows = made["result"].to_pandas()
     return {*rows["community"][rows["quality"] == "suppressed"]}
 
 

@@ -46,7 +46,9 @@ def test_the_answer_comes_first_and_the_next_step_last() -> None:
     assert made.level == "well"
     first, pages, model, sure, step = made.lines
     assert first == "All users: 50 % bots (95 % interval 48–52 %)."
-    assert "of 8 pages differ by more than chance explains. Highest that " in pages
+    assert (
+        "of 8 pages differ by more than chance explains. Highest publishable: " in pages
+    )
     assert model == (
         "The model separates bots from humans well (630 labelled users; log-loss 42 % "
         "below guessing)."
@@ -81,24 +83,22 @@ def test_the_named_community_has_the_highest_share() -> None:
     lower = np.where(np.arange(16) % 2, 0.08, 0.88)
     lower[2 * shares["d"] :][:2] = 0.2, 0.05
     made = changed_columns(table, prevalence=share, lower=lower)
-    assert "Highest that may be published: d, 60 %" in judged(made, WORDS).lines[1]
+    assert "Highest publishable: d, 60 %" in judged(made, WORDS).lines[1]
     numbers = pa.array(np.repeat(np.arange(8), 2))
     made = made.set_column(
         made.schema.get_field_index("community"), "community", numbers
     )
-    assert "Highest that may be published: page 3, 60 %" in judged(made, WORDS).lines[1]
+    assert "Highest publishable: page 3, 60 %" in judged(made, WORDS).lines[1]
 
 
 def test_the_named_community_is_one_that_may_be_published() -> None:
     table = prevalence_table(list("abcdefgh"), intervals=True)
-    highest = (
-        judged(table, WORDS).lines[1].partition("Highest that may be published: ")[2][0]
-    )
+    highest = judged(table, WORDS).lines[1].partition("Highest publishable: ")[2][0]
     poor = pc.equal(table["community"], highest)
     rating = pc.if_else(poor, "not publishable", "caution")
     made = judged(changed_columns(table, quality=rating.combine_chunks()), WORDS)
-    assert "Highest that may be published: " in made.lines[1]
-    assert f"Highest that may be published: {highest}" not in made.lines[1]
+    assert "Highest publishable: " in made.lines[1]
+    assert f"Highest publishable: {highest}" not in made.lines[1]
 
 
 def test_the_named_community_is_above_the_total() -> None:
@@ -114,9 +114,9 @@ def test_the_named_community_is_above_the_total() -> None:
     ends = {"lower": share - 0.01, "upper": share + 0.01}
     made = changed_columns(table, prevalence=share, quality=rating, **ends)
     text = judged(made, WORDS).lines[1]
-    assert "Highest that may be published: " in text
-    assert "Highest that may be published: a" not in text
-    assert "Highest that may be published: b" not in text
+    assert "Highest publishable: " in text
+    assert "Highest publishable: a" not in text
+    assert "Highest publishable: b" not in text
 
 
 @pytest.mark.parametrize(

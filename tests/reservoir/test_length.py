@@ -20,7 +20,7 @@ def test_states_of_auto_are_those_of_its_number(tmp_path, thread_client):
     run = embed(tmp_path / "auto", graph, thread_client, *auto)
     manifest = run.stage("graph").manifest()
     adjacency = read_adjacency(manifest)
-    diameter = diameter_of(adjacency.toarray(), 30)
+    diameter = diameter_of(adjacency.toarray())
     assert manifest.facts["effective_diameter"] == diameter
     assert 2 < diameter < 20
     named = f"reservoir.supersteps={diameter + 2}", "partitions=2"

@@ -122,7 +122,7 @@ def _on_communities(page: Page) -> str:
         name = view.name(highest, NAME)
         if name.isdigit():
             name = f"{naming.communities(1)} {name}"
-        text += f" Highest that may be published: {name}, {share}{span}."
+        text += f" Highest publishable: {name}, {share}{span}."
     return text
 
 
