@@ -87,8 +87,8 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 187_855,
-    "core": 25_741,
+    "all": 187_857,
+    "core": 25_743,
     "graph": 35_991,
     "reservoir": 17_641,
     "groups": 2_146,

@@ -115,7 +115,7 @@ def test_a_truncated_file_is_reported_as_incomplete(tmp_path):
         _ = table.n_rows
 
 
-def test_a_recorded_address_without_its_key_is_not_a_pattern():
+def test_a_recorded_address_is_said_to_lack_its_key():
     with pytest.raises(
         InputError, match=r"key of t .* was not kept: give it in the env"
     ):
@@ -123,7 +123,7 @@ def test_a_recorded_address_without_its_key_is_not_a_pattern():
 
 
 @pytest.mark.parametrize("name", ["t.parquet", "t.csv"])
-def test_a_file_of_others_is_not_reported_as_damaged(tmp_path, name):
+def test_a_file_of_others_is_said_to_need_permissions(tmp_path, name):
     (tmp_path / name).write_text("a\n1\n")
     table = open_table(tmp_path / name, "t")
     refused = PermissionError(13, "Permission denied")

@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +145,8 @@ def wait(cluster: Any, settings: ClusterSettings, size: Workers) -> None:
 
 def _remove(folder: Path) -> None:
     """Remove a folder, in which a job that is just starting would write its log."""
-    shutil.rmtree(folder.rename(folder.with_name(owned_name())), ignore_errors=True)
+    with suppress(OSError):  # at the end of a run; the next one removes what is left
+        shutil.rmtree(folder.rename(folder.with_name(owned_name())))
 
 
 def _exports() -> list[str]:
