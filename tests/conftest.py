@@ -22,7 +22,8 @@ import pytest
 from xnq_dist.app.environment import prepare_environment
 from xnq_dist.core.cluster import Connection, connect, open_cluster
 from xnq_dist.core.config import load_settings
-from xnq_dist.core.settings import ClusterSettings, Settings
+from xnq_dist.core.sections import ClusterSettings
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.tables import Sources
 

@@ -83,22 +83,23 @@ def test_modules_stay_small():
 
 
 FILES = sorted(ROOT.rglob("*.py"))
+MOST_FILES = 230
 BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 187_857,
-    "core": 25_743,
-    "graph": 35_991,
-    "reservoir": 17_641,
-    "groups": 2_146,
-    "plan and needs": 5_491,
+    "all": 187_831,
+    "core": 25_826,
+    "graph": 35_894,
+    "reservoir": 17_635,
+    "groups": 2_144,
+    "plan and needs": 5_591,
     "pipeline and the modules next to it": 4_857,
     "command line and flows": 7_413,
-    "readout": 20_536,
-    "quantify and selection": 28_277,
+    "readout": 20_525,
+    "quantify and selection": 28_268,
     "steps": 9_097,
-    "report": 5_433,
+    "report": 5_449,
     "api": 4_580,
     "monitor": 2_547,
     "evaluation": 21_022,
@@ -120,6 +121,10 @@ def test_code_stays_within_its_budget(part):
     }
     files = parts.get(part) or (ROOT / part).rglob("*.py")
     assert tokens(files) <= BUDGETS[part]
+
+
+def test_the_package_has_few_files():
+    assert len(FILES) <= MOST_FILES
 
 
 def test_functions_stay_within_80_lines():
@@ -173,5 +178,5 @@ def reached(graph: dict[str, set[str]], start: str) -> set[str]:
 def test_modules_import_each_other_one_way():
     """Imports inside functions and for type checkers count, too."""
     graph = module_graph()
-    assert len(graph) > 300
+    assert len(graph) > 200
     assert [name for name in graph if name in reached(graph, name)] == []

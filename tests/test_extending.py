@@ -1,4 +1,4 @@
-"""Extensions: one module and one record, which all other code reads."""
+"""Extensions: one module or function and one record, which all other code reads."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from xnq_dist.app.settings_help import settings_help
 from xnq_dist.core.clusters import CLUSTERS, ClusterKind
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import SettingsError
-from xnq_dist.core.method_records import METHODS, MethodRecord
-from xnq_dist.core.records import PartRecord, Registry
+from xnq_dist.core.records import METHODS, MethodRecord, PartRecord, Registry
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.due import due_stages
 from xnq_dist.evaluation.methods.known_methods import choose_methods
 from xnq_dist.evaluation.on_workers import evaluate_method
 from xnq_dist.jobs import run_all
+from xnq_dist.report.page_data import Page, environment
 from xnq_dist.report.sections import SECTIONS
 from xnq_dist.steps import STEPS
 from xnq_dist.steps.publish import publish
@@ -91,20 +91,13 @@ def test_a_new_cluster_kind_does_a_run(
     assert published_values(tmp_path / "threads").equals(published_values(run.uri))
 
 
-SECTION = '''
-"""The largest community."""
-
-from xnq_dist.report.page_data import environment
-
-TEMPLATE = environment().from_string("<p>{{ name }} has the most members.</p>")
-
-
-def body(facts):
+def largest(facts: Page) -> str:
+    """The largest community."""
     view = facts.view
     if len(view.names) < 2:
         return ""
-    return facts.render(TEMPLATE, name=view.name(view.n_nodes.argmax()))
-'''
+    template = environment().from_string("<p>{{ name }} has the most members.</p>")
+    return facts.render(template, name=view.name(view.n_nodes.argmax()))
 
 
 STEP = '''
@@ -123,8 +116,10 @@ def test_a_new_step_is_published(add: Add, tmp_path: Path) -> None:
     assert (tmp_path / "run" / "count.txt").read_text() == "2"
 
 
-def test_a_new_section_is_on_the_page_in_its_order(add: Add) -> None:
-    add(SECTIONS, PartRecord(name="largest", text="The largest", module=ADDED), SECTION)
+def test_a_new_section_is_on_the_page_in_its_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(SECTIONS, "largest", ("The largest", largest))
     html = made_page(prevalence_table(["<a>", "<b>"]))
     headings = re.findall('<h2 id="(.+?)">', html)
     first = ["communities", "glance", "inputs", "computed", "run", "cite"]

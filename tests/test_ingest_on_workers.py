@@ -22,7 +22,7 @@ from xnq_dist.core.config import load_settings
 from xnq_dist.core.leftovers import owned_name, sweep_run
 from xnq_dist.core.store import Manifest, RunDirectory
 from xnq_dist.graph import edge_tasks
-from xnq_dist.plan import GraphSize, Plan, ingest
+from xnq_dist.plan import GraphSize, Plan, of_tables
 from xnq_dist.plan.of_tables import estimate, estimate_counts
 
 __all__ = ["made_once", "run"]
@@ -31,7 +31,7 @@ __all__ = ["made_once", "run"]
 @pytest.fixture
 def by_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any graph is large enough, and any row group is a task."""
-    monkeypatch.setattr(ingest, "MIN_EDGES", 0)
+    monkeypatch.setattr(of_tables, "MIN_EDGES", 0)
     small_tasks(monkeypatch)
 
 

@@ -30,7 +30,7 @@ from xnq_dist.core.errors import InfrastructureError
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.tables import Sources
-from xnq_dist.plan import ingest
+from xnq_dist.plan import of_tables
 
 TIMEOUT = 10.0
 """`cluster.timeout` of these tests; workers import modules in less."""
@@ -133,7 +133,7 @@ def test_a_stopped_worker_is_replaced_by_the_others(stage, calm, processes, tmp_
 
 
 def test_edges_of_a_lost_worker_are_read_again(calm, processes, tmp_path, monkeypatch):
-    monkeypatch.setattr(ingest, "MIN_EDGES", 0)
+    monkeypatch.setattr(of_tables, "MIN_EDGES", 0)
     small_tasks(monkeypatch)
     run = RunDirectory(tmp_path / "run")
     run.create()

@@ -14,8 +14,8 @@ INSIDE = "called inside `waiting.watched`, which looks at the cluster"
 
 ALLOWED = {
     "xnq_dist/core/backend.py:GpuBackend.to_host": "copies an array, waits for nobody",
-    "xnq_dist/core/blocks.py:one_blas_thread": THREADS,
-    "xnq_dist/graph/ahead.py:ahead": THREADS,
+    "xnq_dist/core/threads.py:one_blas_thread": THREADS,
+    "xnq_dist/core/threads.py:ahead": THREADS,
     "xnq_dist/readout/rows.py:Part.over_states": THREADS,
     "xnq_dist/reservoir/exchange.py:Exchange.apply": INSIDE,
     "xnq_dist/core/waiting.py:gather": INSIDE,

@@ -13,11 +13,10 @@ from typing import Any
 
 from xnq_dist.core.errors import DamagedError, StageError
 from xnq_dist.core.failures import OPEN, stage_errors
-from xnq_dist.core.inputs import choose_source, selects_scales
 from xnq_dist.core.lock import run_lock
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.settings import Settings
-from xnq_dist.core.stages import STAGES, following
+from xnq_dist.core.stages import STAGES, choose_source, following, selects_scales
 from xnq_dist.core.store import (
     Manifest,
     RunDirectory,

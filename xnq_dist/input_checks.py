@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.failures import in_stage
-from xnq_dist.core.inputs import choose_source
 from xnq_dist.core.settings import Settings
+from xnq_dist.core.stages import choose_source
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.head import count_tables
 from xnq_dist.graph.profile.inputs import (
@@ -113,7 +113,7 @@ def check_request(run: RunDirectory, request: Request) -> None:
 
 def _check_classes(settings: Settings, classes: list[str]) -> None:
     """Refuse a quantifier, prior or report.class that these classes do not have."""
-    from xnq_dist.core.quantifiers import QUANTIFIERS
+    from xnq_dist.core.records import QUANTIFIERS
     from xnq_dist.quantify.default.scenarios import check_prior
 
     name = settings.quantifier

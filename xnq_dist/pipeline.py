@@ -25,8 +25,8 @@ from xnq_dist.core.errors import RunDirectoryError
 from xnq_dist.core.failures import OPEN, in_stage, stage_errors
 from xnq_dist.core.leftovers import sweep_run
 from xnq_dist.core.lock import LOCK, run_lock
-from xnq_dist.core.method_records import METHODS
 from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.records import METHODS
 from xnq_dist.core.redaction import within
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.settings import Settings
@@ -48,7 +48,7 @@ from xnq_dist.plan import (
     check_fits,
     check_scratch_fits,
 )
-from xnq_dist.plan.at_stage import settled
+from xnq_dist.plan.checks import settled
 from xnq_dist.plan.of_tables import estimate, estimate_counts
 from xnq_dist.reservoir.needs import EMBEDDER
 

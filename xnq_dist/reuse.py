@@ -15,11 +15,10 @@ from dataclasses import asdict, dataclass, replace
 import pyarrow.fs as pafs
 
 from xnq_dist.core.config import recorded_settings
-from xnq_dist.core.differences import differences
 from xnq_dist.core.errors import RunDirectoryError, SettingsError
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.settings import Settings
-from xnq_dist.core.stages import STAGES, following
+from xnq_dist.core.stages import STAGES, differences, following
 from xnq_dist.core.store import (
     MANIFEST,
     Folder,

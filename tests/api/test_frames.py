@@ -15,7 +15,7 @@ from scipy import sparse
 
 from xnq_dist.api.frames import Tables, members_of, tables_of
 from xnq_dist.core.errors import InputError
-from xnq_dist.core.settings import ColumnSettings
+from xnq_dist.core.sections import ColumnSettings
 
 COLUMNS = ColumnSettings()
 IDS = pa.array(["a", "b", "c", "d"])

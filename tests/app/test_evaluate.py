@@ -7,7 +7,7 @@ import pytest
 
 from tests.app.commands import ended
 from tests.conftest import write_graph
-from xnq_dist.evaluation.estimators import TRIVIAL
+from xnq_dist.evaluation.real import TRIVIAL
 from xnq_dist.evaluation.rivals import RIVALS
 
 

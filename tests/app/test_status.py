@@ -19,8 +19,7 @@ from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.store import RunDirectory, sealed
 from xnq_dist.monitor.on_prefect import results_text
 from xnq_dist.monitor.progress import expecting, in_view
-from xnq_dist.monitor.standing import standing
-from xnq_dist.monitor.status import RunStatus, recorded
+from xnq_dist.monitor.status import RunStatus, recorded, standing
 from xnq_dist.steps.publish import publish
 
 

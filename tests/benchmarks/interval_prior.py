@@ -24,11 +24,10 @@ from distributed import Client
 
 from xnq_dist.core.config import load_settings
 from xnq_dist.evaluation.community_cases import CasePlan, kept_case, sets_of_kinds
-from xnq_dist.evaluation.datasets.families import family_of
+from xnq_dist.evaluation.datasets import family_of
 from xnq_dist.evaluation.designs import GROUP_RESOLUTION, LabelPool, draw_labels
 from xnq_dist.evaluation.real import true_counts
-from xnq_dist.evaluation.task import TaskSource
-from xnq_dist.evaluation.work import EvaluationWork
+from xnq_dist.evaluation.task import EvaluationWork, TaskSource
 from xnq_dist.graph import layout
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.groups.own_groups import FINE, Groups, degree_groups

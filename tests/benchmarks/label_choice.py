@@ -25,14 +25,12 @@ from distributed import Client
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import RunDirectory
-from xnq_dist.evaluation.case import Case
 from xnq_dist.evaluation.community_cases import kept_case
 from xnq_dist.evaluation.designs import DESIGNS as KNOWN
 from xnq_dist.evaluation.designs import GROUP_RESOLUTION, LabelPool, draw_labels
-from xnq_dist.evaluation.real import true_counts
+from xnq_dist.evaluation.real import Case, true_counts
 from xnq_dist.evaluation.regions import communities_of
-from xnq_dist.evaluation.task import TaskSource
-from xnq_dist.evaluation.work import EvaluationWork
+from xnq_dist.evaluation.task import EvaluationWork, TaskSource
 from xnq_dist.graph import layout
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources

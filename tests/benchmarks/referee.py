@@ -37,11 +37,10 @@ from tests.quantify.classic.test_quapy import THEIRS
 from tests.quantify.samples import make_nodes, their_quantifier, with_reference
 from tests.readout.samples import fit_readout_arrays
 from xnq_dist.core.config import load_settings
-from xnq_dist.core.quantifiers import QUANTIFIERS
-from xnq_dist.evaluation.measures import errors_of
+from xnq_dist.core.records import QUANTIFIERS
+from xnq_dist.evaluation.scoring import errors_of
 from xnq_dist.quantify.classic.counts import with_votes
-from xnq_dist.quantify.interface import Communities
-from xnq_dist.quantify.registry import make_quantifier
+from xnq_dist.quantify.interface import Communities, make_quantifier
 from xnq_dist.readout.calibration import PRIOR_ROWS, fit_calibration
 from xnq_dist.readout.logistic import decision
 

@@ -9,12 +9,12 @@ import sys
 
 import pytest
 
-from xnq_dist.core.allocator import ALLOCATOR
+from xnq_dist.core.limits import ALLOCATOR
 
 NEW_PAGES = """
 import resource, sys, threading
 import numpy as np
-from xnq_dist.core.allocator import keep_free_memory, release
+from xnq_dist.core.limits import keep_free_memory, release
 
 size, count, how = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 

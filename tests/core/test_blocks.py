@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
-from xnq_dist.core.blocks import for_each_block, one_blas_thread
+from xnq_dist.core.threads import for_each_block, one_blas_thread
 
 
 def blas_threads():
@@ -41,7 +41,7 @@ def test_a_library_loaded_later_has_one_thread_too():
     code = """
 import sys
 from threadpoolctl import threadpool_info
-from xnq_dist.core.blocks import one_blas_thread
+from xnq_dist.core.threads import one_blas_thread
 def threads():
     return [i["num_threads"] for i in threadpool_info() if i["user_api"] == "blas"]
 with one_blas_thread():

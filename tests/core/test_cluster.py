@@ -26,7 +26,7 @@ from tests.conftest import (
 from xnq_dist import pipeline
 from xnq_dist.core import cluster, waiting
 from xnq_dist.core.cluster import Connection
-from xnq_dist.core.clusters import address, local
+from xnq_dist.core.clusters import local
 from xnq_dist.core.config import validate_settings
 from xnq_dist.core.errors import ClusterError, InfrastructureError, SettingsError
 from xnq_dist.graph.scratch import scratch_folder
@@ -131,7 +131,7 @@ def test_local_clusters_have_credentials_of_their_own(
     shown = repr(cluster_connection)
     assert shown == f"Connection(address='{cluster_connection.address}')"
     with cluster.connect(cluster_connection) as client:
-        assert all(address.startswith("tls://") for address in cluster.workers(client))
+        assert all(cluster.startswith("tls://") for cluster in cluster.workers(client))
         assert "PRIVATE KEY" not in repr(client)
 
 
@@ -199,7 +199,7 @@ def test_certificates_of_dasks_own_configuration_serve_as_well(
     settings = validate_settings({"cluster": bare}).cluster
     with (
         dask.config.set(configured),
-        cluster.connect(address.connection_to(settings)) as client,
+        cluster.connect(cluster.connection_to(settings)) as client,
     ):
         assert len(cluster.workers(client)) == 2
 

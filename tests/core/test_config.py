@@ -13,13 +13,8 @@ import pytest
 import yaml
 
 from xnq_dist import plan
-from xnq_dist.app.settings_help import (
-    GROUPS,
-    group_of,
-    settings_help,
-    settings_rows,
-)
-from xnq_dist.core import blocks, config, inputs
+from xnq_dist.app.settings_help import GROUPS, group_of, settings_help, settings_rows
+from xnq_dist.core import config, stages, threads
 from xnq_dist.core.config import (
     load_settings,
     recorded_settings,
@@ -29,7 +24,7 @@ from xnq_dist.core.config import (
 from xnq_dist.core.errors import DoesNotFitError, SettingsError
 from xnq_dist.core.settings import Settings
 from xnq_dist.graph.needs import random_halo
-from xnq_dist.groups import detection
+from xnq_dist.groups import streamed
 from xnq_dist.plan import (
     GraphSize,
     Workers,
@@ -173,7 +168,7 @@ def test_every_setting_is_explained():
 
 
 def test_documented_examples_hold():
-    for module in (config, plan, blocks, spectrum):
+    for module in (config, plan, threads, spectrum):
         assert doctest.testmod(module).failed == 0
 
 
@@ -235,13 +230,13 @@ def test_plan_refuses_an_ingest_that_does_not_fit(monkeypatch):
     stream = planned("partitioner=stream", "input.memory=256 MiB")
     check_client_fits(replace(stream, client_limit=2**30))
     small = ["partitioner=stream", "input.memory=256 MiB"]
-    all_edges = f"input.memory={SIZE.edges * inputs.LEIDEN_EDGE}"
+    all_edges = f"input.memory={SIZE.edges * stages.LEIDEN_EDGE}"
     exact = load_settings(overrides=["partitioner=stream", all_edges])
     assert add_up(SIZE, exact, 4, WORKERS, detects=True).client_memory > 10**9
     # Streamed, detection stays within input.memory.
     streamed = add_up(SIZE, load_settings(overrides=small), 4, WORKERS, detects=True)
     check_client_fits(replace(streamed, client_limit=2**30))
-    monkeypatch.setattr(detection, "REFERENCE_EDGES", SIZE.edges)
+    monkeypatch.setattr(streamed, "REFERENCE_EDGES", SIZE.edges)
     assert streamed.scratch_disk > add_up(SIZE, exact, 4, WORKERS).scratch_disk
 
 
@@ -252,7 +247,7 @@ def test_plan_refuses_a_disk_that_is_too_small(tmp_path, monkeypatch):
         check_fits(
             planned("reservoir.dim=64", "readout.memory=1 GiB"), str(tmp_path / "a/b")
         )
-    monkeypatch.setattr(detection, "REFERENCE_EDGES", SIZE.edges)
+    monkeypatch.setattr(streamed, "REFERENCE_EDGES", SIZE.edges)
     plan = planned("reservoir.dim=64")
     # Sorted runs of pairs, the sources of the edges, and the row pointer.
     assert plan.scratch_disk == (8 + 4) * 10**7 + 8 * (10**6 + 1)

@@ -6,8 +6,8 @@ import doctest
 
 import pytest
 
-from xnq_dist.core import sizes
-from xnq_dist.core.sizes import check_size, parse_bytes
+from xnq_dist.core import need
+from xnq_dist.core.need import check_size, parse_bytes
 
 
 @pytest.mark.parametrize("text", ["", "GiB", "1 XB", "0"])
@@ -22,4 +22,4 @@ def test_auto_and_units_are_read():
     assert check_size("2 kB") == "2 kB"
     assert parse_bytes("2 kB") == 2000
     assert parse_bytes(7) == 7
-    assert doctest.testmod(sizes).failed == 0
+    assert doctest.testmod(need).failed == 0

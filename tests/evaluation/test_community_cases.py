@@ -16,11 +16,10 @@ from tests.evaluation.test_on_workers import begin
 from tests.quantify.samples import members_of
 from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.progress import silent
-from xnq_dist.core.quantifiers import QUANTIFIERS
+from xnq_dist.core.records import QUANTIFIERS
 from xnq_dist.core.store import Folder
 from xnq_dist.evaluation import community_cases as stage
 from xnq_dist.evaluation import real
-from xnq_dist.evaluation.case import Case
 from xnq_dist.evaluation.community_cases import (
     CasePlan,
     check_plan,
@@ -29,10 +28,9 @@ from xnq_dist.evaluation.community_cases import (
 from xnq_dist.evaluation.community_tables import community_tables
 from xnq_dist.evaluation.comparison import COMMUNITY_RESULTS, _publish
 from xnq_dist.evaluation.designs import DESIGNS, LabelPool, draw_labels
-from xnq_dist.evaluation.estimators import TRIVIAL, estimators_of
 from xnq_dist.evaluation.keep import keep
-from xnq_dist.evaluation.methods.plus_scores import PlusScores
-from xnq_dist.evaluation.real import score_case
+from xnq_dist.evaluation.methods.embedded import PlusScores
+from xnq_dist.evaluation.real import TRIVIAL, Case, estimators_of, score_case
 from xnq_dist.evaluation.regions import (
     REGIONS,
     draw_regions,

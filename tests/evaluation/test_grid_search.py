@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from xnq_dist.core.config import load_settings
-from xnq_dist.evaluation.grid_search import reservoir_draws, strength_grid
+from xnq_dist.evaluation.search import reservoir_draws, strength_grid
 
 
 def test_draws_fill_the_ranges_of_the_paper():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from xnq_dist.evaluation.measures import errors_of
+from xnq_dist.evaluation.scoring import errors_of
 
 
 @pytest.fixture

@@ -12,13 +12,12 @@ from tests.conftest import small_settings, write_graph
 from tests.evaluation.methods.test_gnn import needs_gnn
 from xnq_dist.core.errors import SettingsError, StageError
 from xnq_dist.core.store import RunDirectory
-from xnq_dist.evaluation import grid_search
 from xnq_dist.evaluation import on_workers as run
+from xnq_dist.evaluation import search
 from xnq_dist.evaluation.keep import keep, publish
 from xnq_dist.evaluation.methods import embedded, gnn
 from xnq_dist.evaluation.methods.known_methods import METHODS, choose_methods
-from xnq_dist.evaluation.task import TaskSource
-from xnq_dist.evaluation.work import EvaluationWork, read_arrays
+from xnq_dist.evaluation.task import EvaluationWork, TaskSource, read_arrays
 from xnq_dist.graph.prepare import prepare
 
 SETTINGS = small_settings(
@@ -32,7 +31,7 @@ SETTINGS = small_settings(
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small search and few, small samples instead of the paper's."""
-    monkeypatch.setattr(grid_search, "DIMS", (16, 24))
+    monkeypatch.setattr(search, "DIMS", (16, 24))
     monkeypatch.setattr(run, "KINDS", ("bcts", "none"))
     monkeypatch.setattr(run, "SAMPLE_SIZE", 40)
     monkeypatch.setattr(run, "REPEATS", 3)
@@ -175,7 +174,7 @@ def test_xnq_plus_is_a_method_without_a_search(client, graph, tmp_path, monkeypa
         assert any(np.array_equal(held, each) for each in pooled)
     names = RunDirectory(work.run).names()
     assert not [n for n in names if n.startswith(("draw", "embeddings"))]
-    monkeypatch.setattr("xnq_dist.evaluation.methods.plus_scores.plus_scores", None)
+    monkeypatch.setattr("xnq_dist.evaluation.methods.embedded.plus_scores", None)
     again = evaluate(client, work, "xnq+", quantifiers=("sld", "pcc", "cc"))
     assert rows(tables).items() < rows(again).items()
 

@@ -6,6 +6,7 @@ import pytest
 
 from tests.evaluation.fake_results import both, estimates, results, row, table
 from xnq_dist.evaluation import paper
+from xnq_dist.evaluation.keep import RenderedTable, to_markdown
 from xnq_dist.evaluation.paper import (
     COMPARISON,
     DATASETS,
@@ -14,7 +15,6 @@ from xnq_dist.evaluation.paper import (
     fold_errors,
     paper_tables,
 )
-from xnq_dist.evaluation.rendered_table import RenderedTable, to_markdown
 
 
 @pytest.fixture(autouse=True)

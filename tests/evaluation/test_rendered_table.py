@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xnq_dist.evaluation.rendered_table import RenderedTable, to_markdown
+from xnq_dist.evaluation.keep import RenderedTable, to_markdown
 
 
 def test_groups_and_columns_are_aligned() -> None:

@@ -7,11 +7,14 @@ import pytest
 
 from xnq_dist.core.errors import InputError, StageError
 from xnq_dist.core.settings import Settings
-from xnq_dist.evaluation.measures import errors_of
 from xnq_dist.evaluation.protocol import draw_samples
-from xnq_dist.evaluation.scoring import calibrated, estimates, quantifiers_for
-from xnq_dist.evaluation.task import Split, Task
-from xnq_dist.evaluation.work import Scores
+from xnq_dist.evaluation.scoring import (
+    calibrated,
+    errors_of,
+    estimates,
+    quantifiers_for,
+)
+from xnq_dist.evaluation.task import Scores, Split, Task
 from xnq_dist.readout.calibration import KINDS
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import small_settings, write_graph
 from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.store import RunDirectory
-from xnq_dist.evaluation.datasets.test_folds import ROLES
+from xnq_dist.evaluation.protocol import ROLES
 from xnq_dist.evaluation.task import TaskSource, load_task
 from xnq_dist.graph.prepare import prepare
 

@@ -15,7 +15,7 @@ from xnq_dist.core import cluster
 from xnq_dist.core.clusters import cuda as cuda_kind
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import ClusterError, DoesNotFitError, SettingsError
-from xnq_dist.core.sizes import human
+from xnq_dist.core.need import human
 from xnq_dist.plan import GraphSize, Workers, add_up, check_fits
 
 FACTS = backends.GpuFacts(4, "", 80 * 2**30)

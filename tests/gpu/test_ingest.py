@@ -22,7 +22,7 @@ from xnq_dist.core import backend as backends
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import DoesNotFitError, InputError
 from xnq_dist.core.store import RunDirectory
-from xnq_dist.graph import edges, gpu_ingest
+from xnq_dist.graph import csr, gpu_ingest
 from xnq_dist.graph import prepare as stage
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.tables import Sources
@@ -221,9 +221,9 @@ def test_the_memory_of_the_gpu_decides_what_reads_edges(monkeypatch, caplog):
         monkeypatch.setattr(StandinBackend, "free_bytes", lambda _, free=free: free)
         assert gpu_ingest.edge_pairs(settings, ids).memory == memory
     monkeypatch.setattr(StandinBackend, "free_bytes", lambda _: 2**20)
-    assert gpu_ingest.edge_pairs(settings, ids) is edges.arrow_pairs
+    assert gpu_ingest.edge_pairs(settings, ids) is csr.arrow_pairs
     assert "edges are read on the CPU: reading edges on the GPU needs" in caplog.text
     monkeypatch.setattr(gpu_ingest, "data_frames", backends.data_frames)
     monkeypatch.setattr(backends, "missing", lambda *names: [*names])
-    assert gpu_ingest.edge_pairs(settings, ids) is edges.arrow_pairs
+    assert gpu_ingest.edge_pairs(settings, ids) is csr.arrow_pairs
     assert "edges are read on the CPU: cudf is not installed: pip" in caplog.text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from xnq_dist.graph.ahead import ahead
+from xnq_dist.core.threads import ahead
 
 
 def test_items_come_out_in_order_and_one_is_made_ahead():

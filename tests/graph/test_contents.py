@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xnq_dist.core.settings import ColumnSettings
+from xnq_dist.core.sections import ColumnSettings
 from xnq_dist.core.store import Folder
 from xnq_dist.graph import contents
 from xnq_dist.graph.contents import (

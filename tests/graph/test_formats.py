@@ -14,14 +14,14 @@ import pytest
 
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InputError
-from xnq_dist.core.settings import ColumnSettings
+from xnq_dist.core.sections import ColumnSettings
 from xnq_dist.core.store import Folder
+from xnq_dist.graph import text_tables
 from xnq_dist.graph.contents import node_aspects, read_table
-from xnq_dist.graph.formats import csv_table
-from xnq_dist.graph.formats.text_types import kind_of
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.profile.headers import columns_of
 from xnq_dist.graph.tables import open_table
+from xnq_dist.graph.text_tables import kind_of
 
 COLUMNS = ColumnSettings(features=["x", "y"])
 NODES = pa.table(
@@ -166,8 +166,8 @@ def test_types_are_those_of_all_values(
     late,
     expected,
 ):
-    monkeypatch.setattr(csv_table, "BLOCK", 64)
-    monkeypatch.setattr(csv_table, "HEAD", 64)
+    monkeypatch.setattr(text_tables, "BLOCK", 64)
+    monkeypatch.setattr(text_tables, "HEAD", 64)
     rows = [early] * 100 + [late]
     text = "a,b\n" + "".join(f"{at},{value}\n" for at, value in enumerate(rows))
     (tmp_path / "t.csv").write_text(text)
@@ -213,7 +213,7 @@ def test_detected_types_are_recalled(tmp_path, monkeypatch):
     monkeypatch.setattr("xnq_dist.graph.tables._TEXTS", {})
     scans: list[str] = []
     monkeypatch.setattr(
-        csv_table.TextFile,
+        text_tables.TextFile,
         "_blocks",
         lambda self, _: scans.append(self.path) or iter(()),
     )

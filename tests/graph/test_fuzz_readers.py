@@ -13,11 +13,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from xnq_dist.core.errors import InputError
-from xnq_dist.core.settings import InputSettings
-from xnq_dist.graph.formats.looks import looks_like
-from xnq_dist.graph.formats.sniffing import sniff
+from xnq_dist.core.sections import InputSettings
 from xnq_dist.graph.keys import ids_of
 from xnq_dist.graph.tables import open_table
+from xnq_dist.graph.text_tables import looks_like, sniff
 
 ROWS = pa.table(
     {"src": ["u1", "ü2", "u3"] * 20, "dst": range(60), "weight": [0.5, 1.0, 2.5] * 20}

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from tests.graph.graphs import csr_of
 from xnq_dist.graph import csr
-from xnq_dist.graph.moves import FIRST, propagate
+from xnq_dist.graph.clustering import FIRST, propagate
 from xnq_dist.groups.streamed import Level
 
 

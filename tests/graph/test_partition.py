@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from tests.graph.graphs import csr_of, random_matrix
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.graph import partition as module
-from xnq_dist.graph.balance import hold_limits
 from xnq_dist.graph.clustering import contract, find_clusters
-from xnq_dist.graph.partition import divide, metis_memory
+from xnq_dist.graph.partition import divide, hold_limits, metis_memory
 
 NAMES = ["metis", "stream", "contiguous"]
 

@@ -6,8 +6,8 @@ import pytest
 
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InputError
-from xnq_dist.core.settings import InputSettings
-from xnq_dist.graph.formats.sniffing import sniff
+from xnq_dist.core.sections import InputSettings
+from xnq_dist.graph.text_tables import sniff
 
 ROWS = "id{0}age{0}town\nu1{0}25{0}Bonn\nu2{0}31{0}Ulm\n"
 

@@ -16,19 +16,18 @@ from tests.quantify.samples import (
     members_of,
     with_reference,
 )
-from xnq_dist.core.quantifiers import QUANTIFIERS
+from xnq_dist.core.records import QUANTIFIERS
 from xnq_dist.quantify import bootstrap
-from xnq_dist.quantify.bootstrap import Bootstrap
-from xnq_dist.quantify.interface import combine
-from xnq_dist.quantify.registry import make_quantifier
-from xnq_dist.quantify.replicates import (
+from xnq_dist.quantify.bootstrap import (
     FEW,
     THINNING,
+    Bootstrap,
     Replicate,
     draw_rows,
     make_replicates,
     resample_labels,
 )
+from xnq_dist.quantify.interface import combine, make_quantifier
 from xnq_dist.readout.calibration import fit_calibration
 
 CLASSIC = [name for name in QUANTIFIERS if name != "auto"]

@@ -10,9 +10,8 @@ import pytest
 
 from tests.quantify.samples import make_communities, make_nodes
 from xnq_dist.core.config import load_settings
-from xnq_dist.core.quantifiers import QUANTIFIERS
-from xnq_dist.quantify.interface import STUCK, Estimates, combine
-from xnq_dist.quantify.registry import make_quantifier
+from xnq_dist.core.records import QUANTIFIERS
+from xnq_dist.quantify.interface import STUCK, Estimates, combine, make_quantifier
 
 NODES = make_nodes(np.full((6, 3), 1 / 3), np.array([0, 0, 2, -1, -1, -1]))
 
@@ -66,7 +65,7 @@ def test_every_record_is_of_a_quantifier(name):
 
 def test_records_and_the_interface_are_imported_without_the_compiler():
     code = (
-        "import sys, xnq_dist.quantify.registry, xnq_dist.core.quantifiers as q; "
+        "import sys, xnq_dist.quantify.interface, xnq_dist.core.records as q; "
         "q.QUANTIFIERS; sys.exit('numba' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -14,7 +14,7 @@ from tests.test_extending import ADDED, add
 from xnq_dist.app.settings_help import settings_help
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InputError, SettingsError
-from xnq_dist.core.quantifiers import QUANTIFIERS, Record
+from xnq_dist.core.records import QUANTIFIERS, Record
 from xnq_dist.core.settings import Settings
 from xnq_dist.evaluation.scoring import quantifiers_for
 from xnq_dist.quantify.stage import quantify
@@ -27,7 +27,7 @@ MODULE = '''
 from dataclasses import dataclass, replace
 
 from xnq_dist.quantify.interface import Quantifier
-from xnq_dist.quantify.registry import make_quantifier
+from xnq_dist.quantify.interface import make_quantifier
 
 @dataclass(frozen=True)
 class Halfway(Quantifier):

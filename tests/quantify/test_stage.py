@@ -20,10 +20,9 @@ from xnq_dist.graph.prepare import prepare
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.groups.own_groups import FINE, RESOLUTION, degree_groups
 from xnq_dist.quantify import batches
-from xnq_dist.quantify.classic.neighbour_counts import neighbour_sums
-from xnq_dist.quantify.interface import combine
+from xnq_dist.quantify.classic.counts import neighbour_sums
+from xnq_dist.quantify.interface import combine, make_quantifier
 from xnq_dist.quantify.loading import load_node_table
-from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.quantify.stage import quantify
 
 PRIOR = [0.4, 0.6]

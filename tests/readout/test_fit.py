@@ -3,9 +3,9 @@ import pytest
 
 from tests.readout.samples import fit_readout_arrays, states
 from xnq_dist.core.errors import InputError
-from xnq_dist.core.settings import ReadoutSettings
+from xnq_dist.core.sections import ReadoutSettings
 from xnq_dist.readout import logistic
-from xnq_dist.readout.diagnostics import quality
+from xnq_dist.readout.calibration import quality
 from xnq_dist.readout.folds import plan_folds
 from xnq_dist.readout.logistic import GRID, decision, fit, row_losses
 from xnq_dist.readout.select import COSTS, out_of_fold_log_loss

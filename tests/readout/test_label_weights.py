@@ -18,14 +18,13 @@ from xnq_dist.graph.layout import load_labels
 from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.quantify.loading import load_node_table
-from xnq_dist.readout.calibration import fit_calibration
-from xnq_dist.readout.diagnostics import quality
+from xnq_dist.readout.calibration import fit_calibration, quality
 from xnq_dist.readout.logistic import fit
 from xnq_dist.readout.objective import Rows
+from xnq_dist.readout.plus.first_stage import Variants, class_priors
 from xnq_dist.readout.plus.learning import scaled_weights
 from xnq_dist.readout.plus.second_stage import pool_weights
 from xnq_dist.readout.plus.trees import Shape, binned, boosted_logits, fit_trees
-from xnq_dist.readout.plus.variants import Variants, class_priors
 from xnq_dist.readout.regularisation import cross_fit
 from xnq_dist.reservoir.context import matrix_of
 

@@ -14,7 +14,6 @@ from sklearn.linear_model import LogisticRegression
 from tests.readout.samples import fit_smooth, states
 from xnq_dist.core.errors import InputError
 from xnq_dist.readout import logistic, objective
-from xnq_dist.readout.lbfgs import CONVERGED
 from xnq_dist.readout.logistic import (
     FitJob,
     decision,
@@ -23,7 +22,7 @@ from xnq_dist.readout.logistic import (
     row_losses,
     warn_of_unconverged,
 )
-from xnq_dist.readout.objective import Rows
+from xnq_dist.readout.objective import CONVERGED, Rows
 from xnq_dist.readout.regularisation import held_out
 
 

@@ -12,13 +12,14 @@ from tests.conftest import published_values, small_settings, with_graph, write_g
 from tests.readout.samples import graph_with_scores
 from tests.test_pipeline import posteriors, whole_line
 from xnq_dist import pipeline
+from xnq_dist.core import sections
 from xnq_dist.core.errors import DoesNotFitError, InputError
-from xnq_dist.core.settings import method
 from xnq_dist.core.store import RunDirectory
-from xnq_dist.evaluation.methods.plus_scores import plus_scores
+from xnq_dist.evaluation.methods.embedded import plus_scores
 from xnq_dist.graph.layout import load_labels, node_index, read_adjacency
 from xnq_dist.graph.tables import Sources
-from xnq_dist.readout.plus import held_groups
+from xnq_dist.readout.plus import learning
+from xnq_dist.readout.plus.first_stage import node_folds
 from xnq_dist.readout.plus.label_features import read_features
 from xnq_dist.readout.plus.learning import fit
 from xnq_dist.readout.plus.plus_model import SavedPlus
@@ -27,9 +28,8 @@ from xnq_dist.readout.plus.second_stage import (
     second_rows,
     used_by_trees,
 )
-from xnq_dist.readout.plus.variants import node_folds
 from xnq_dist.readout.rows import FEATURES, OWN, Part
-from xnq_dist.readout.work import Embedded, ReadoutWork
+from xnq_dist.readout.stage import Embedded, ReadoutWork
 from xnq_dist.reservoir.context import matrix_of
 
 PLUS = (
@@ -110,7 +110,7 @@ def test_held_rows_are_independent_of_the_labels_of_their_group(
         seen.append(logs)
         return pool_weights(logs, labels, weights)
 
-    monkeypatch.setattr(held_groups, "pool_weights", watched)
+    monkeypatch.setattr(learning, "pool_weights", watched)
     for shown in (labels, other):
         attempt = run.stage("trial").begin()
         more = "readout.C=1"
@@ -127,7 +127,7 @@ def test_labels_beyond_the_limit_of_the_models_are_used_elsewhere(
     tmp_path, graph, run, thread_client, monkeypatch
 ):
     """The rest of the labels counts among neighbours alone."""
-    monkeypatch.setattr(method, "MAX_ROWS", 120)
+    monkeypatch.setattr(sections, "MAX_ROWS", 120)
     settings = small_settings(*PLUS, "partitions=2")
     made = to_posteriors(tmp_path, graph.sources, settings, thread_client)
     facts = made.stage("readout").manifest().facts

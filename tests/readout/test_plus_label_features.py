@@ -8,13 +8,17 @@ from scipy.sparse import csr_array
 from scipy.special import softmax
 
 from xnq_dist.core.store import RunDirectory
-from xnq_dist.readout.plus.first_stage import FirstStage
+from xnq_dist.readout.plus.first_stage import (
+    FirstStage,
+    Variants,
+    class_priors,
+    node_folds,
+)
 from xnq_dist.readout.plus.label_features import (
     SMOOTHING,
     Around,
     feature_count,
 )
-from xnq_dist.readout.plus.variants import Variants, class_priors, node_folds
 from xnq_dist.readout.rows import Part
 from xnq_dist.readout.saved import flat
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from xnq_dist.readout.logistic import row_losses
+from xnq_dist.readout.plus.first_stage import Variants, class_priors, node_folds
 from xnq_dist.readout.plus.second_stage import (
     KINDS,
     SecondRows,
@@ -18,7 +19,6 @@ from xnq_dist.readout.plus.second_stage import (
     pooled,
     used_by_trees,
 )
-from xnq_dist.readout.plus.variants import Variants, class_priors, node_folds
 from xnq_dist.readout.regularisation import search_from_middle
 from xnq_dist.readout.saved import flat, nested
 

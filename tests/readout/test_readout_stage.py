@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.readout.samples import fit_and_write, fit_readout_arrays, states
+from xnq_dist.core import sections
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import (
     DoesNotFitError,
@@ -14,10 +15,9 @@ from xnq_dist.core.errors import (
 )
 from xnq_dist.core.failures import stage_errors
 from xnq_dist.core.random_bits import Purpose
-from xnq_dist.core.settings import method
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.readout import rows as rows_module
-from xnq_dist.readout import work as work_module
+from xnq_dist.readout import stage as work_module
 from xnq_dist.readout.logistic import decision
 from xnq_dist.readout.rows import sample_rows
 from xnq_dist.readout.saved import flat
@@ -198,7 +198,7 @@ def test_another_sample_of_the_labels_is_fitted_again(
     run = make_run(tmp_path, 1, x, labels, role, 2)
     counts = []
     for rows in (10_000, 5_000, 150):
-        monkeypatch.setattr(method, "MAX_ROWS", rows)
+        monkeypatch.setattr(sections, "MAX_ROWS", rows)
         fit_and_write(run, SETTINGS, thread_client)
         readout = run.stage("readout").manifest()
         counts.append((readout.facts["n_fitted"], readout.inputs.get("rows")))
@@ -236,12 +236,12 @@ def test_labels_beyond_the_maximum_are_out_of_fold(
     tmp_path, thread_client, monkeypatch, caplog
 ):
     """Models are fitted to the same sample for any partitions."""
-    monkeypatch.setattr(method, "MAX_ROWS", 150)
+    monkeypatch.setattr(sections, "MAX_ROWS", 150)
     x, labels, role = graph_labels(2, True)
     posteriors = []
     for parts in (1, 3):
         run = make_run(tmp_path / str(parts), parts, x, labels, role, 2)
-        with caplog.at_level("INFO", "xnq_dist.readout.work"):
+        with caplog.at_level("INFO", "xnq_dist.readout.stage"):
             fit_and_write(run, SETTINGS, thread_client)
         posterior, flags = read_posteriors(run)
         posteriors.append(posterior)

@@ -15,9 +15,9 @@ from tests.report.test_page import changed_columns
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import RunDirectory
-from xnq_dist.report.naming import Naming
 from xnq_dist.report.page_data import Page
 from xnq_dist.report.verdict import Verdict, verdict
+from xnq_dist.report.wording import Naming
 from xnq_dist.steps.view import PrevalenceView, shown_class
 
 SKILL = {"value": 0.42, "lower": 0.36, "upper": 0.48}

@@ -28,10 +28,13 @@ from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.layout import read_adjacency
 from xnq_dist.reservoir import embed as driver
 from xnq_dist.reservoir import exchange
-from xnq_dist.reservoir.checkpoint import Checkpoints, checkpoint_interval
 from xnq_dist.reservoir.embed import make_embeddings
 from xnq_dist.reservoir.mailbox import WorkersLost
-from xnq_dist.reservoir.message_passing import run_reservoir
+from xnq_dist.reservoir.message_passing import (
+    Checkpoints,
+    checkpoint_interval,
+    run_reservoir,
+)
 
 
 def embeddings(run: RunDirectory) -> np.ndarray:

@@ -15,7 +15,7 @@ from xnq_dist.core.need import RunSize
 from xnq_dist.core.store import repaired
 from xnq_dist.plan import Workers, add_up
 from xnq_dist.reservoir import needs
-from xnq_dist.reservoir.sizes import size_on
+from xnq_dist.reservoir.volume import size_on
 
 SCALES = (
     "reservoir.recurrent_scale=[1, 3, 20]",

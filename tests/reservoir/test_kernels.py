@@ -14,8 +14,7 @@ from tests.reservoir.reference import (
 )
 from xnq_dist.core.products import product
 from xnq_dist.reservoir import kernels
-from xnq_dist.reservoir.drive import FeatureDrive
-from xnq_dist.reservoir.superstep import OnHost
+from xnq_dist.reservoir.superstep import FeatureDrive, OnHost
 from xnq_dist.reservoir.weights import Weights
 
 RNG = np.random.default_rng(5)

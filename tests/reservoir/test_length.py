@@ -11,7 +11,7 @@ from xnq_dist import pipeline
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.layout import read_adjacency
 from xnq_dist.graph.prepare import prepare
-from xnq_dist.reservoir.length import number_of_supersteps
+from xnq_dist.reservoir.context import number_of_supersteps
 
 
 def test_states_of_auto_are_those_of_its_number(tmp_path, thread_client):

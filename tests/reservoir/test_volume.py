@@ -10,8 +10,7 @@ from xnq_dist.graph.layout import load_partition
 from xnq_dist.plan import Workers, add_up
 from xnq_dist.reservoir.context import place
 from xnq_dist.reservoir.routes import find_routes
-from xnq_dist.reservoir.sizes import size_of
-from xnq_dist.reservoir.volume import max_volume, volume
+from xnq_dist.reservoir.volume import max_volume, size_of, volume
 
 
 def rows_sent(sends) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from xnq_dist.selection.words import sentences
+from xnq_dist.selection.verdict import sentences
 
 
 def labels(**changes):

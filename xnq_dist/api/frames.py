@@ -21,7 +21,7 @@ from scipy import sparse
 
 from xnq_dist.core.arrays import Ints
 from xnq_dist.core.errors import InputError
-from xnq_dist.core.settings import ColumnSettings
+from xnq_dist.core.sections import ColumnSettings
 from xnq_dist.graph.tables import Sources
 from xnq_dist.graph.values import column_of, without_views
 

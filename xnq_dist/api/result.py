@@ -17,7 +17,7 @@ from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.store import RunDirectory, read_published
 from xnq_dist.graph.profile.findings import Finding
 from xnq_dist.report.page_data import Page
-from xnq_dist.report.sections.communities import row
+from xnq_dist.report.sections import row
 from xnq_dist.steps.contrast import contrast
 from xnq_dist.steps.results import Results
 

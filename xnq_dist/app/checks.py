@@ -18,14 +18,14 @@ from xnq_dist.core.config import recorded_settings
 from xnq_dist.core.errors import XnqError
 from xnq_dist.core.failures import OPEN, stage_errors
 from xnq_dist.core.limits import free_memory, processors
+from xnq_dist.core.need import human
 from xnq_dist.core.redaction import redacted
 from xnq_dist.core.run_record import RunRecord
-from xnq_dist.core.settings import ClusterSettings
-from xnq_dist.core.sizes import human
+from xnq_dist.core.sections import ClusterSettings
 from xnq_dist.core.store import RUN, Folder, RunDirectory, verify
 from xnq_dist.due import due_stages
 from xnq_dist.graph.tables import Sources
-from xnq_dist.monitor.standing import standing
+from xnq_dist.monitor.status import standing
 
 __all__ = ["Check", "disk", "examine", "examine_directory", "files"]
 

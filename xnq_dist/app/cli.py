@@ -16,8 +16,6 @@ from xnq_dist.app.doctor import doctor, status
 from xnq_dist.app.ending import end_process, named_ending, open_streams
 from xnq_dist.app.environment import prepare_environment
 from xnq_dist.app.evaluate_command import evaluate
-from xnq_dist.app.history_command import history
-from xnq_dist.app.label_plan_command import label_plan
 from xnq_dist.app.output import (
     Config,
     Json,
@@ -27,12 +25,13 @@ from xnq_dist.app.output import (
     print_json,
     print_summary,
 )
+from xnq_dist.app.result_commands import history, label_plan
 from xnq_dist.app.settings_command import WithSettings, settings_command
-from xnq_dist.core.allocator import keep_free_memory
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.failures import stage_errors
+from xnq_dist.core.limits import keep_free_memory
 from xnq_dist.core.redaction import redacted
-from xnq_dist.monitor.log_lines import CONSOLE
+from xnq_dist.monitor.progress import CONSOLE
 
 __all__ = ["app", "main"]
 

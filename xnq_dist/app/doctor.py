@@ -19,7 +19,7 @@ def status(directory: Directory, as_json: Json = False) -> None:
     It works while a run writes the directory, and never takes its lock.
     """
     from xnq_dist.core.failures import OPEN, stage_errors
-    from xnq_dist.monitor.standing import standing
+    from xnq_dist.monitor.status import standing
 
     with stage_errors(str(redacted(directory)), OPEN):
         found = standing(directory)

@@ -106,7 +106,7 @@ def evaluate(
     begin(f"reading {', '.join(str(redacted(name)) for name in data)}")
     from xnq_dist.app.running import console_progress
     from xnq_dist.core.config import load_settings
-    from xnq_dist.core.quantifiers import QUANTIFIERS
+    from xnq_dist.core.records import QUANTIFIERS
     from xnq_dist.evaluation import comparison
     from xnq_dist.evaluation.community_cases import CasePlan
     from xnq_dist.evaluation.designs import DESIGNS

@@ -14,7 +14,6 @@ from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any
 
 from xnq_dist._version import __version__
-from xnq_dist.core.allocator import ALLOCATOR
 from xnq_dist.core.backend import (
     GpuFacts,
     device_share,
@@ -27,10 +26,10 @@ from xnq_dist.core.errors import (
     SettingsError,
     causes,
 )
-from xnq_dist.core.limits import free_memory
-from xnq_dist.core.need import Workers
-from xnq_dist.core.settings import ClusterSettings, Settings
-from xnq_dist.core.sizes import parse_bytes
+from xnq_dist.core.limits import ALLOCATOR, free_memory
+from xnq_dist.core.need import Workers, parse_bytes
+from xnq_dist.core.sections import ClusterSettings
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.terminal import kept_from_children
 from xnq_dist.core.waiting import (
     TIMEOUT,
@@ -47,6 +46,7 @@ __all__ = [
     "PLANNED",
     "Connection",
     "connect",
+    "connection_to",
     "device_memory",
     "free_memory",
     "local_size",
@@ -358,3 +358,38 @@ def _check_versions(client: Client) -> None:
                 f"worker {address} has xnq-dist {version}, this process has "
                 f"{__version__}: install the same version everywhere"
             )
+
+
+def connection_to(settings: ClusterSettings) -> Connection:
+    """The connection to the scheduler at `cluster.address`; nothing is sent.
+
+    Raises
+    ------
+    SettingsError
+        When certificates are needed and are missing or cannot be read.
+    """
+    from distributed import Security
+
+    address = settings.address or ""  # the settings have one for this kind
+    if not address.startswith("tls://"):
+        return Connection(address)
+    files = {
+        "tls_ca_file": settings.tls_ca,
+        "tls_client_cert": settings.tls_cert,
+        "tls_client_key": settings.tls_key,
+    }
+    # Without these settings, Dask's configuration names the certificates.
+    security = Security(require_encryption=True, **(files if settings.tls_ca else {}))
+    try:
+        context = security.get_connection_args("client")["ssl_context"]
+    except (OSError, ValueError) as error:
+        raise SettingsError(
+            f"the certificates for {address} cannot be used ({error}): check that all "
+            "three are PEM files and cluster.tls_key is the key to cluster.tls_cert"
+        ) from error
+    if context is None:
+        raise SettingsError(
+            f"{address} needs certificates: set cluster.tls_ca, cluster.tls_cert and "
+            "cluster.tls_key to their files"
+        )
+    return Connection(address, security)

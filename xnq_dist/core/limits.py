@@ -1,4 +1,4 @@
-"""Memory and processors that this process may use, on a machine or in a container.
+"""Memory and processors of this process: how much there is, and how it is kept.
 
 Containers, systemd units and jobs of batch systems are limited by control groups. The
 limits of outer groups hold too, so all are read, from the process's group up to the
@@ -8,12 +8,13 @@ innermost group alone, and neither subtracts what the group uses already.)
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["free_memory", "processors"]
+__all__ = ["ALLOCATOR", "free_memory", "keep_free_memory", "processors", "release"]
 
 TREE = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
@@ -86,3 +87,24 @@ def _cached(group: Path) -> int:
     words = _words(group / "memory.stat")
     facts = dict(zip(words[::2], words[1::2], strict=False))
     return int(facts.get("total_inactive_file", facts.get("inactive_file", 0)))
+
+
+# The option's number in glibc's malloc.h, and its value; -1 is the highest threshold.
+_OPTIONS = {
+    "MALLOC_MMAP_MAX_": (-4, 0),
+    "MALLOC_ARENA_MAX": (-8, 1),
+    "MALLOC_TRIM_THRESHOLD_": (-1, -1),
+}
+ALLOCATOR = {name: str(value) for name, (_, value) in _OPTIONS.items()}
+"""Environment variables of processes that are started."""
+
+
+def keep_free_memory() -> None:
+    """Set the options in this process, before it has threads."""
+    for option, value in _OPTIONS.values():
+        ctypes.CDLL(None).mallopt(option, value)
+
+
+def release() -> None:
+    """Give free memory back to the system."""
+    ctypes.CDLL(None).malloc_trim(0)

@@ -22,8 +22,8 @@ from numba.core.codegen import get_host_cpu_features
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from xnq_dist.core.blocks import for_each_block
 from xnq_dist.core.kernel import kernel
+from xnq_dist.core.threads import for_each_block
 
 __all__ = [
     "FORM",

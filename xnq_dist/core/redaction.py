@@ -1,11 +1,11 @@
-"""Removes credentials from addresses before they are shown or stored."""
+"""Names and addresses as text that may be shown: no credentials, no control signs."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-__all__ = ["HIDDEN", "joined", "redacted", "split_query", "within"]
+__all__ = ["HIDDEN", "joined", "plain", "redacted", "split_query", "within"]
 
 HIDDEN = "***"
 
@@ -133,3 +133,21 @@ def _hide_one(match: re.Match[str]) -> str:
     mark, name, value = match.groups()
     plain = name.lower() in _HARMLESS and "@" not in value and "%40" not in value
     return f"{mark}{name}={value if plain else HIDDEN}"
+
+
+_NOT_XML = re.compile("[\x00-\x1f\x7f\ufffe\uffff]")
+
+
+def plain(text: str, limit: int | None = None) -> str:
+    """A name as one line of characters that XML allows, shortened to a length.
+
+    Examples
+    --------
+    >>> plain("a name that is long", limit=8)
+    'a name …'
+    """
+    clean = re.sub(r"\s+", " ", text)
+    clean = _NOT_XML.sub("\ufffd", clean)
+    if limit is not None and len(clean) > limit:
+        return clean[: limit - 1] + "…"
+    return clean

@@ -1,16 +1,29 @@
-"""Calls on the threads of this process."""
+"""Calls and row blocks on the threads of this process; BLAS has one thread."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-from typing import TypeVar
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from typing import Any, TypeVar
+
+from threadpoolctl import ThreadpoolController
 
 from xnq_dist.core.limits import processors
 from xnq_dist.core.progress import Counts, uncounted
 
-__all__ = ["map_threads", "threads_here"]
+__all__ = [
+    "ROWS",
+    "ahead",
+    "for_each_block",
+    "map_threads",
+    "one_blas_thread",
+    "threads_here",
+]
 
 MAX_THREADS = 8
 """Each thread may need its own working memory."""
@@ -47,3 +60,79 @@ def map_threads(
         finally:
             pool.shutdown(cancel_futures=True)
     return found
+
+
+ROWS = 256
+"""Rows of a block: few enough for a processor's second-level cache."""
+
+
+@lru_cache(maxsize=1)
+def _libraries(_modules: int) -> ThreadpoolController:
+    """Loaded libraries with threads; an import may add one, so found again after it."""
+    return ThreadpoolController()
+
+
+@dataclass
+class _Limit:
+    """The limit of one BLAS thread, which belongs to the process."""
+
+    inside: int = 0
+    """Threads that are in the block: the first one sets the limit, the last resets."""
+    held: Any = None
+    thread: Any = None
+    """A thread that does both: only the one that set a limit can undo it."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+_LIMIT = _Limit()
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Run BLAS on one thread: a fixed order of sums, and faster on small blocks."""
+    with _LIMIT.lock:
+        if not _LIMIT.inside:
+            _LIMIT.thread = ThreadPoolExecutor(1)
+            limit = _libraries(len(sys.modules)).limit
+            _LIMIT.held = _LIMIT.thread.submit(limit, limits=1, user_api="blas")
+            _LIMIT.held.result()
+        _LIMIT.inside += 1
+    try:
+        yield
+    finally:
+        with _LIMIT.lock:
+            _LIMIT.inside -= 1
+            if not _LIMIT.inside:
+                reset = _LIMIT.held.result().restore_original_limits
+                _LIMIT.thread.submit(reset).result()
+                _LIMIT.thread.shutdown()
+
+
+def for_each_block(
+    rows: int, threads: int, work: Callable[[int, int], None], size: int = ROWS
+) -> None:
+    """Call ``work(first, last)`` for every block of rows, on `threads` threads."""
+    left = iter(range(0, rows, size))
+
+    def work_on(_thread: int) -> None:
+        # Threads share the iterator: a future for each block takes longer than a block.
+        for first in left:
+            work(first, min(first + size, rows))
+
+    threads = min(threads, -(-rows // size))
+    map_threads(work_on, range(max(threads, 1)), threads)
+
+
+def ahead(items: Iterable[T]) -> Iterator[T]:
+    """Yield the items; the next one is made on a thread while one is processed.
+
+    One more item is in memory than without it. An error is raised where its item
+    would have been yielded.
+    """
+    source = iter(items)
+    end = object()
+    with ThreadPoolExecutor(1) as maker:
+        coming: Future[Any] = maker.submit(next, source, end)
+        while (item := coming.result()) is not end:
+            coming = maker.submit(next, source, end)
+            yield item

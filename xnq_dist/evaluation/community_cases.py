@@ -23,18 +23,16 @@ from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.stages import STAGES
 from xnq_dist.core.store import fingerprint
-from xnq_dist.evaluation.case import Case
-from xnq_dist.evaluation.datasets.families import family_of
+from xnq_dist.evaluation.datasets import family_of
 from xnq_dist.evaluation.designs import (
     DESIGNS,
     GROUP_RESOLUTION,
     LabelPool,
     draw_labels,
 )
-from xnq_dist.evaluation.estimators import estimators_of
 from xnq_dist.evaluation.keep import arrow_schema
 from xnq_dist.evaluation.methods.embedded import plus_posteriors
-from xnq_dist.evaluation.real import score_case
+from xnq_dist.evaluation.real import Case, estimators_of, score_case
 from xnq_dist.evaluation.regions import (
     MIN_SIZE,
     REGIONS,
@@ -46,8 +44,8 @@ from xnq_dist.evaluation.regions import (
     draw_samples_by_class,
 )
 from xnq_dist.evaluation.rivals import rival_scores
-from xnq_dist.evaluation.split_fit import NodeRows
-from xnq_dist.evaluation.work import EvaluationWork, keep_arrays
+from xnq_dist.evaluation.search import NodeRows
+from xnq_dist.evaluation.task import EvaluationWork, keep_arrays
 from xnq_dist.graph import layout
 from xnq_dist.graph.tables import open_table
 from xnq_dist.groups.leiden import leiden

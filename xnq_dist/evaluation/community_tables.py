@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.stats import t as student
 
+from xnq_dist.evaluation.keep import EMPTY, RenderedTable
 from xnq_dist.evaluation.real import FLOOR
 from xnq_dist.evaluation.regions import SAMPLES
-from xnq_dist.evaluation.rendered_table import EMPTY, RenderedTable
 from xnq_dist.evaluation.rivals import RIVALS
 
 __all__ = ["community_tables", "coverage", "means"]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from xnq_dist.evaluation.community_cases import CasePlan
-    from xnq_dist.evaluation.rendered_table import RenderedTable
+    from xnq_dist.evaluation.keep import RenderedTable
 
 __all__ = ["Graph", "find_data", "run_communities_evaluation", "run_evaluation"]
 
@@ -50,12 +50,7 @@ def find_data(
     InputError
         When there is no such graph.
     """
-    from xnq_dist.evaluation.datasets.known_graphs import (
-        TABLES,
-        TASKS,
-        VARIABLE,
-        download,
-    )
+    from xnq_dist.evaluation.datasets import TABLES, TASKS, VARIABLE, download
 
     folder, root = Path(data).expanduser(), os.environ.get(VARIABLE)
     name, usual_splits = folder.absolute().name, "splits.parquet"
@@ -109,8 +104,7 @@ def _publish(
     progress: Progress,
 ) -> dict[str, Any]:
     """Write tables from all results kept in the folder."""
-    from xnq_dist.evaluation.keep import publish
-    from xnq_dist.evaluation.rendered_table import to_markdown
+    from xnq_dist.evaluation.keep import publish, to_markdown
 
     tables, folder = publish(out, names), out.child("tables")
     made = {f"{one.name}.md": to_markdown(one) for one in render(*tables.values())}
@@ -135,7 +129,7 @@ def _run(
 ) -> dict[str, Any]:
     """Run the jobs of every dataset, then write the tables of these names."""
     from xnq_dist.evaluation.keep import keep
-    from xnq_dist.evaluation.work import EvaluationWork
+    from xnq_dist.evaluation.task import EvaluationWork
 
     datasets = []
     for tables, source in graphs:

@@ -27,11 +27,15 @@ from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import RunDirectory, fingerprint
 from xnq_dist.core.tasks import tasks_on
 from xnq_dist.evaluation.keep import arrow_schema
-from xnq_dist.evaluation.measures import errors_of
 from xnq_dist.evaluation.methods.known_methods import Method
 from xnq_dist.evaluation.protocol import REPEATS, SAMPLE_SIZE, draw_samples
-from xnq_dist.evaluation.scoring import calibrated, estimates, quantifiers_for
-from xnq_dist.evaluation.work import EvaluationWork, Scores, keep_arrays, read_arrays
+from xnq_dist.evaluation.scoring import (
+    calibrated,
+    errors_of,
+    estimates,
+    quantifiers_for,
+)
+from xnq_dist.evaluation.task import EvaluationWork, Scores, keep_arrays, read_arrays
 from xnq_dist.readout.calibration import KINDS
 
 __all__ = ["Figure", "Unit", "choose", "evaluate_method"]

@@ -21,8 +21,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from xnq_dist.core.quantifiers import QUANTIFIERS
-from xnq_dist.evaluation.rendered_table import EMPTY, RenderedTable
+from xnq_dist.core.records import QUANTIFIERS
+from xnq_dist.evaluation.keep import EMPTY, RenderedTable
 
 __all__ = ["COMPARISON", "FIGURES", "Tested", "compare", "fold_errors", "paper_tables"]
 

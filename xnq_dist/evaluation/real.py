@@ -4,31 +4,178 @@ The literature draws samples that differ in class proportions only. Here the set
 communities of the graph, which also differ in features and links, and samples drawn by
 class from the same posteriors. The truth is that of the unlabelled members and is used
 for errors only. The rows of a case suffice for means, intervals and tests over draws.
+
+Trivial estimators and rivals are always included, as baselines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import binom
 
-from xnq_dist.core.arrays import Bools, Floats, Ints
-from xnq_dist.evaluation.case import Case
-from xnq_dist.evaluation.estimators import Estimate
-from xnq_dist.evaluation.measures import errors_of
+from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
+from xnq_dist.core.records import QUANTIFIERS
+from xnq_dist.core.settings import Settings
 from xnq_dist.evaluation.regions import DECLARED
-from xnq_dist.quantify.interface import Communities, Estimates
+from xnq_dist.evaluation.rivals import rival_estimates
+from xnq_dist.evaluation.scoring import errors_of
+from xnq_dist.quantify.bootstrap import Bootstrap
+from xnq_dist.quantify.classic.counts import neighbour_sums
+from xnq_dist.quantify.default.auto import Auto
+from xnq_dist.quantify.default.drawn import DrawnByClass
+from xnq_dist.quantify.default.estimator_fit import Held
+from xnq_dist.quantify.default.pooling import fit_weights, label_evidence
+from xnq_dist.quantify.default.surroundings import learn_in_process
+from xnq_dist.quantify.interface import (
+    Communities,
+    Estimates,
+    NodeTable,
+    Reference,
+    make_quantifier,
+)
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 __all__ = [
     "FLOOR",
     "MIN_UNLABELLED",
     "SIZES",
+    "TRIVIAL",
+    "Case",
+    "Estimate",
     "binomial_floor",
+    "estimators_of",
     "score_case",
     "true_counts",
 ]
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """Input of the estimators, and the true classes."""
+
+    truth: Ints32
+    """Class codes, -1 if unknown, shape (N,)."""
+    nodes: NodeTable
+    """Posteriors, and only the labels that the estimators may use."""
+    compared: NodeTable
+    """The same with posteriors by the models of each node's own fold."""
+    held: Held | None
+    """Scores of labelled nodes by models fitted without any label of their group."""
+
+    @classmethod
+    def of(
+        cls,
+        truth: Ints32,
+        labels: Ints32,
+        posteriors: NDArray[np.floating],
+        own: NDArray[np.floating],
+        classes: tuple[str, ...],
+        held: Held | None = None,
+    ) -> Case:
+        """Make a case from the shown labels and posteriors, labelled ones out of fold.
+
+        `labels` are -1 where not shown, shape (N,); `own` are the posteriors by the
+        models of each node's own fold.
+        """
+        labelled = labels >= 0
+        rows = posteriors.astype(np.float32)
+        known = labels[labelled]
+        prior = np.bincount(known, minlength=len(classes)) / labelled.sum()
+        reference = Reference(rows[labelled], known, np.flatnonzero(labelled))
+        nodes = NodeTable(rows, labels, labelled, classes, prior, reference)
+        compared = replace(nodes, posteriors=own.astype(np.float32))
+        return cls(truth, nodes, compared, held)
+
+
+TRIVIAL = ("prior", "lab")
+"""The training prior; the share among labelled members (shrunk to the prior with one
+pseudo-node)."""
+
+
+Estimate = Callable[[Communities, bool], Iterator[tuple[str, Estimates]]]
+"""Communities, whether memberships.drawn=by_class is declared to `auto` -> every
+estimator's name and estimates for the unlabelled members."""
+
+
+def estimators_of(
+    case: Case,
+    adjacency: csr_array[Any],
+    groups: tuple[Ints, ...],
+    settings: Settings,
+    names: Sequence[str] | None,
+    rivals: Mapping[str, Floats] | None = None,
+) -> Estimate:
+    """All estimators of a case, with all that does not depend on the communities.
+
+    Parameters
+    ----------
+    adjacency
+        In-neighbours, rows sorted, shape (N, N).
+    groups
+        Leiden community of every node at each resolution, the coarse one first, for
+        `auto` to learn from, shape (N,) each.
+    settings
+        Settings with the seed of the posteriors' folds and the design's `labels.drawn`.
+    names
+        Names of quantifiers; None: all that are defined for the number of classes.
+    rivals
+        Log-probabilities of `rival_estimates`; None: no rivals.
+    """
+    labels, prior = case.nodes.labels, case.nodes.prior
+    neighbours = neighbour_sums(adjacency, case.compared.posteriors)
+    nodes = case.compared.with_neighbours(neighbours)
+    learnt, _ = learn_in_process(
+        case.nodes,
+        case.compared,
+        adjacency,
+        tuple(group.astype(np.int32) for group in groups),
+        settings,
+        case.held,
+    )
+    of_drawn = DrawnByClass(settings.intervals.level)
+    quantifiers = [
+        make_quantifier(name, settings)
+        for name in names or QUANTIFIERS
+        if QUANTIFIERS[name].defined_for(len(prior))
+    ]
+    bootstraps = [Bootstrap.of(each, settings, nodes) for each in quantifiers]
+
+    def auto(plain: Auto, sets: Communities) -> Estimates:
+        """By what `auto` learns from the graph and from a table of these sets."""
+        # It does without the statistics of neighbours.
+        known, parts = case.nodes, None
+        if settings.auto.pooled:
+            parts = fit_weights(label_evidence(sets, known))
+        return replace(plain, learnt=learnt, parts=parts).estimate(sets, known)
+
+    def estimate(sets: Communities, by_class: bool) -> Iterator[tuple[str, Estimates]]:
+        for quantifier, bootstrap in zip(quantifiers, bootstraps, strict=True):
+            if not isinstance(quantifier, Auto):
+                result = quantifier.estimate(sets, nodes)
+            elif by_class:
+                result = of_drawn.estimate(sets, case.nodes)
+            else:
+                result = auto(quantifier, sets)
+            if bootstrap is not None:
+                result = bootstrap.with_ends(sets, nodes, result)
+            yield quantifier.name, result
+        done = np.ones(len(sets), np.bool_)
+        labelled = sets.class_counts(labels, len(prior))
+        share = (labelled + prior) / (labelled.sum(axis=1, keepdims=True) + 1)
+        yield "prior", Estimates(np.tile(prior, (len(sets), 1)), done)
+        yield "lab", Estimates(share, done)
+        if rivals:
+            yield from rival_estimates(sets, rivals, labels)
+
+    return estimate
+
 
 FLOOR = "floor"
 """Name of the binomial floor among the estimators."""

@@ -5,19 +5,39 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.errors import InputError, StageError
-from xnq_dist.core.quantifiers import QUANTIFIERS
+from xnq_dist.core.records import QUANTIFIERS
 from xnq_dist.core.settings import Settings
 from xnq_dist.evaluation.protocol import Samples
-from xnq_dist.evaluation.task import Task
-from xnq_dist.evaluation.work import Scores
-from xnq_dist.quantify.interface import NodeTable, Reference
-from xnq_dist.quantify.registry import make_quantifier
+from xnq_dist.evaluation.task import Scores, Task
+from xnq_dist.quantify.interface import NodeTable, Reference, make_quantifier
 from xnq_dist.readout.calibration import MOVES_PRIOR, fit_calibration
 
-__all__ = ["calibrated", "estimates", "quantifiers_for"]
+__all__ = ["calibrated", "errors_of", "estimates", "quantifiers_for"]
+
+
+def errors_of(
+    true: Floats, estimate: Floats, sizes: NDArray[np.number]
+) -> dict[str, Floats]:
+    """AE and RAE of the samples by name of the metric, shape (S,) each.
+
+    ``ae`` is the mean over classes of ``|estimate - true|``, ``rae`` that of
+    ``|estimate - true| / (true + eps)``. The smoothing factor is ``eps = 1 / (2 |S|)``
+    (Forman 2008), so that the error is finite for a class that is not in the sample.
+
+    Parameters
+    ----------
+    true, estimate
+        Prevalences, shape (S, C).
+    sizes
+        Sizes of the samples, shape (S,).
+    """
+    error = np.abs(estimate - true)
+    eps = 0.5 / np.asarray(sizes, np.float64)[:, None]
+    return {"ae": error.mean(axis=1), "rae": (error / (true + eps)).mean(axis=1)}
 
 
 def quantifiers_for(

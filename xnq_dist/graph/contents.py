@@ -20,9 +20,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from xnq_dist.core.errors import DamagedError, InputError
-from xnq_dist.core.settings import ColumnSettings, Missing
+from xnq_dist.core.sections import ColumnSettings, Missing
 from xnq_dist.core.store import Folder, fingerprint
-from xnq_dist.graph.ahead import ahead
+from xnq_dist.core.threads import ahead
 from xnq_dist.graph.locations import state_of
 from xnq_dist.graph.profile.headers import PLACE, columns_of, feature_columns
 from xnq_dist.graph.tables import Batch, Table

@@ -1,35 +1,86 @@
-"""The adjacency in canonical order, by rows: in memory, or mapped from files.
+"""The edges: pairs of canonical indices as they are read, and the adjacency by rows.
 
-Row v holds the in-neighbours of node v, ascending; rows and neighbours are canonical
-indices. Row pointers and one row must fit in memory; the edges need not.
+The adjacency is in memory, or mapped from files. Row v holds the in-neighbours of node
+v, ascending; rows and neighbours are canonical indices. Row pointers and one row must
+fit in memory; the edges need not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Ints, Ints32, offsets_of
+from xnq_dist.core.arrays import Floats, Ints, Ints32, offsets_of
 from xnq_dist.core.errors import InputError
-from xnq_dist.core.threads import map_threads
+from xnq_dist.core.sections import ColumnSettings, InputSettings
+from xnq_dist.core.threads import ahead, map_threads
 from xnq_dist.graph import scratch
-from xnq_dist.graph.edges import HEAVIEST
+from xnq_dist.graph.ids import NodeIds
+from xnq_dist.graph.profile.headers import names_read
 from xnq_dist.graph.sort import SparseRows
+from xnq_dist.graph.tables import Batch, Table
 
 __all__ = [
     "FOLDER",
+    "HEAVIEST",
     "Csr",
+    "Pairs",
+    "PairsOf",
+    "arrow_pairs",
     "csr_of",
     "shared_csr",
+    "weights_of",
     "write_csr",
     "write_rows",
     "written_csr",
 ]
+
+HEAVIEST = 1e15
+"""The largest weight. Labels are counted over walks of two steps: such products, added
+up over the neighbours of a hub, must stay finite in float32."""
+
+Pairs = tuple[NDArray[np.integer], NDArray[np.integer], Floats]
+"""Sources, targets and weights of some rows of the edge table. Ends are canonical
+indices, -1 for a node that is not in the node table. Weights are 1 in a table
+without."""
+PairsOf = Callable[[Table, NodeIds, ColumnSettings, InputSettings], Iterator[Pairs]]
+"""Yields the pairs of all rows of a table in any order, with the bits and the errors of
+`arrow_pairs`."""
+
+
+def arrow_pairs(
+    table: Table, ids: NodeIds, columns: ColumnSettings, rules: InputSettings
+) -> Iterator[Pairs]:
+    """Yield the pairs of all rows, read by Arrow; an `InputError` names the row."""
+    names, ends = names_read("edges", columns, table), (columns.src, columns.dst)
+    # Ids, indices, keys and the decoded batch together: some 200 bytes a row.
+    rows = int(np.clip(rules.memory_bytes // 1024, 1024, 1 << 18))
+    for batch in ahead(table.batches(names, rows)):
+        find = partial(ids.find, batch, unknown=rules.unknown_nodes)
+        source, target = map_threads(find, ends, 2)
+        yield source, target, weights_of(batch, columns)
+
+
+def weights_of(batch: Batch, columns: ColumnSettings) -> Floats:
+    """The weights of a batch, shape (rows,), 0 to `HEAVIEST`; 1 without."""
+    if columns.weight not in batch.rows.schema.names:
+        return np.ones(batch.rows.num_rows)
+    rule = (
+        "weights must be finite and between 0 and 1e15; set columns.weight to "
+        "such a column, or to null to use edges without weights"
+    )
+    values = batch.numbers(
+        str(columns.weight), lambda values: (values >= 0) & (values <= HEAVIEST), rule
+    )
+    # Adding zero turns -0.0 into 0.0: equal weights then have equal bits.
+    return values + 0.0
+
 
 CHUNK_EDGES = 1 << 20
 """Maximum number of edges of a chunk, unless a single row has more."""

@@ -21,7 +21,7 @@ import pyarrow.types as pt
 from xnq_dist.core.arrays import Ints, Words, offsets_of
 from xnq_dist.core.kernel import kernel
 from xnq_dist.core.random_bits import GAMMA, mix
-from xnq_dist.core.settings import Missing
+from xnq_dist.core.sections import Missing
 from xnq_dist.graph.ids import text_hashes, text_of
 from xnq_dist.graph.keys import ids_of
 from xnq_dist.graph.labels import plain_labels

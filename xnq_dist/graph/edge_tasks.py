@@ -19,11 +19,18 @@ import numpy as np
 
 from xnq_dist.core.errors import InputError, StageError
 from xnq_dist.core.progress import Progress
-from xnq_dist.core.settings import ColumnSettings, InputSettings, Settings
+from xnq_dist.core.sections import ColumnSettings, InputSettings
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.tasks import Shared, Tasks
 from xnq_dist.graph import scratch
-from xnq_dist.graph.csr import FOLDER, Csr, write_rows, written_csr
-from xnq_dist.graph.edges import PairsOf, arrow_pairs
+from xnq_dist.graph.csr import (
+    FOLDER,
+    Csr,
+    PairsOf,
+    arrow_pairs,
+    write_rows,
+    written_csr,
+)
 from xnq_dist.graph.gpu_ingest import edge_pairs
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.profile.headers import names_read

@@ -8,7 +8,8 @@ from collections import defaultdict
 import pyarrow as pa
 import pyarrow.types as pt
 
-from xnq_dist.core.settings import ColumnSettings, Settings
+from xnq_dist.core.sections import ColumnSettings
+from xnq_dist.core.settings import Settings
 from xnq_dist.graph.tables import Table
 from xnq_dist.graph.values import is_text
 

@@ -21,15 +21,9 @@ import pyarrow.types as pt
 from xnq_dist.core.arrays import Floats, Floats32, Ints
 from xnq_dist.core.errors import InfrastructureError, InputError
 from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.threads import ahead
 from xnq_dist.graph import scratch
-from xnq_dist.graph.ahead import ahead
-from xnq_dist.graph.encoding import (
-    Source,
-    Values,
-    encoded,
-    learn_encoding,
-    numbers_of,
-)
+from xnq_dist.graph.encoding import Source, Values, encoded, learn_encoding, numbers_of
 from xnq_dist.graph.feature_types import kind_of
 from xnq_dist.graph.halo import PartitionBook
 from xnq_dist.graph.scaling import Scaling, learn_scaling

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from xnq_dist.core.store import Folder, TableWriter
-from xnq_dist.graph.ahead import ahead
+from xnq_dist.core.threads import ahead
 from xnq_dist.graph.planted import (
     NODE_BLOCK,
     Arguments,

@@ -21,9 +21,10 @@ import pyarrow.types as pt
 from xnq_dist.core.backend import GpuBackend, choose, data_frames
 from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.errors import DoesNotFitError, SettingsError
-from xnq_dist.core.settings import ColumnSettings, InputSettings, Settings
-from xnq_dist.core.sizes import human, parse_bytes
-from xnq_dist.graph.edges import HEAVIEST, Pairs, PairsOf, arrow_pairs
+from xnq_dist.core.need import human, parse_bytes
+from xnq_dist.core.sections import ColumnSettings, InputSettings
+from xnq_dist.core.settings import Settings
+from xnq_dist.graph.csr import HEAVIEST, Pairs, PairsOf, arrow_pairs
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.profile.headers import names_read
 from xnq_dist.graph.tables import Table, is_text_file

@@ -6,7 +6,8 @@ from contextlib import closing
 
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.need import GraphSize
-from xnq_dist.core.settings import ColumnSettings, Settings
+from xnq_dist.core.sections import ColumnSettings
+from xnq_dist.core.settings import Settings
 from xnq_dist.graph.feature_types import LEVELS, chosen_columns, kind_of
 from xnq_dist.graph.profile.headers import check_headers
 from xnq_dist.graph.tables import Sources, Table

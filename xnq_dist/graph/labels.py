@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.progress import Progress, silent
-from xnq_dist.core.settings import Missing, Settings
+from xnq_dist.core.sections import Missing
+from xnq_dist.core.settings import Settings
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.keys import ids_of, plain_keys
 from xnq_dist.graph.profile.headers import names_read

@@ -17,7 +17,7 @@ import pyarrow.fs as pafs
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.redaction import split_query
 from xnq_dist.core.store.folder import filesystem_at
-from xnq_dist.graph.formats.text_types import kind_of, typed
+from xnq_dist.graph.text_tables import kind_of, typed
 
 __all__ = [
     "columns_of_folders",

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from xnq_dist.core import allocator
+from xnq_dist.core import limits
 from xnq_dist.core.arrays import Floats32, Ints
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.progress import Progress, silent
@@ -32,7 +32,7 @@ from xnq_dist.graph.features import (
 )
 from xnq_dist.graph.halo import PartitionBook
 from xnq_dist.graph.ids import NodeIds
-from xnq_dist.graph.labelling import label
+from xnq_dist.graph.labelling import label, read_scores, write_scores
 from xnq_dist.graph.labels import Labels, read_nodes
 from xnq_dist.graph.layout import (
     HALO_SIZES,
@@ -43,7 +43,6 @@ from xnq_dist.graph.partition import divide
 from xnq_dist.graph.partition_files import write_partitions
 from xnq_dist.graph.profile.inputs import read_contents
 from xnq_dist.graph.scaling import CONSTANT
-from xnq_dist.graph.scoring import read_scores, write_scores
 from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.spectral import adjacency_radius, is_symmetric
 from xnq_dist.graph.tables import Sources, Table
@@ -184,7 +183,7 @@ def _read_graph(
     csr, counts = read_edges(edges, ids, settings, tasks, progress)
     # The threads that sorted leave free memory: return it to the system.
     pa.default_memory_pool().release_unused()
-    allocator.release()
+    limits.release()
     # An unweighted graph with added reverses is symmetric.
     added = not settings.input.directed and not csr.weighted
     symmetric = added or is_symmetric(csr)

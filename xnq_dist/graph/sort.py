@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Ints, Ints32, offsets_of
 from xnq_dist.core.errors import DoesNotFitError, XnqError
+from xnq_dist.core.threads import ahead
 from xnq_dist.graph import scratch
-from xnq_dist.graph.ahead import ahead
 
 __all__ = ["KEY", "PairSorter", "SortedRun", "SparseRows"]
 

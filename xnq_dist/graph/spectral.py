@@ -17,11 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
-from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.core.errors import InputError
-from xnq_dist.core.kernel import kernel
+from xnq_dist.core.kernel import kernel, prefetch
 from xnq_dist.core.random_bits import mix
-from xnq_dist.core.simd import prefetch
+from xnq_dist.core.threads import one_blas_thread
 from xnq_dist.graph.csr import Csr
 
 __all__ = ["adjacency_radius", "is_symmetric"]

@@ -18,11 +18,7 @@ import pyarrow.types as pt
 from xnq_dist.core.arrays import Bools, Floats, offsets_of
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.redaction import HIDDEN, redacted
-from xnq_dist.core.settings import TITLES, InputSettings
-from xnq_dist.graph.formats.csv_table import TEXT_ENDINGS, TextFile, open_text
-from xnq_dist.graph.formats.looks import looks_like
-from xnq_dist.graph.formats.parquet_table import PARQUET_ENDINGS, ParquetFile
-from xnq_dist.graph.formats.text_types import joined
+from xnq_dist.core.sections import TITLES, InputSettings
 from xnq_dist.graph.locations import (
     columns_of_folders,
     filesystem_of,
@@ -30,6 +26,14 @@ from xnq_dist.graph.locations import (
     is_pattern,
     state_of,
     visible,
+)
+from xnq_dist.graph.parquet_tables import PARQUET_ENDINGS, ParquetFile
+from xnq_dist.graph.text_tables import (
+    TEXT_ENDINGS,
+    TextFile,
+    joined,
+    looks_like,
+    open_text,
 )
 from xnq_dist.graph.values import plain_values
 

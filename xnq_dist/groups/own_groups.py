@@ -11,15 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core import allocator
+from xnq_dist.core import limits
 from xnq_dist.core.arrays import Ints32
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Manifest
 from xnq_dist.graph import layout
 from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.groups import streamed
-from xnq_dist.groups.detection import groups_by_all_edges
 from xnq_dist.groups.leiden import leiden
+from xnq_dist.groups.streamed import groups_by_all_edges
 
 __all__ = ["FINE", "Groups", "degree_groups", "node_groups"]
 
@@ -63,14 +63,14 @@ def degree_groups(degree: NDArray[np.integer]) -> Ints32:
 def node_groups(graph: Manifest, settings: Settings) -> Groups:
     """Compute the groups of the graph's nodes in this process.
 
-    It holds all edges for Leiden, or beyond `detection.REFERENCE_EDGES` what
-    `streamed.detect` holds, with temporary files in `scratch`.
+    It holds all edges for Leiden, or beyond `streamed.REFERENCE_EDGES` what
+    `streamed.detect_on_disk` holds, with temporary files in `scratch`.
     """
     n_nodes, n_edges = int(graph.facts["n_nodes"]), int(graph.facts["n_edges"])
     if not n_edges:
         one_group = np.zeros(n_nodes, np.int32)
         return Groups((one_group,), one_group)
-    allocator.release()  # what METIS left
+    limits.release()  # what METIS left
     if groups_by_all_edges(n_edges):
         adjacency = layout.read_adjacency(graph)
         links = [
@@ -80,7 +80,7 @@ def node_groups(graph: Manifest, settings: Settings) -> Groups:
     else:
         with scratch_folder(settings.scratch) as folder:
             more = settings.input.memory_bytes, RESOLUTION, settings.seed
-            links = [streamed.detect(graph, folder, *more, quick=True)]
+            links = [streamed.detect_on_disk(graph, folder, *more, quick=True)]
     degree = np.empty(n_nodes, np.int32)
     for number, rows in enumerate(layout.node_index(graph)):
         degree[rows] = np.diff(layout.load_partition(graph, number).indptr)

@@ -1,11 +1,11 @@
-"""Communities of a graph whose edges do not fit in memory.
+"""Communities of a graph: by Leiden, or contracted first where edges do not fit.
 
 Nodes join the communities of their neighbours where modularity gains most, in passes
 over edges on disk: label propagation with modularity's penalty for large communities
 (Barber and Clark) and a maximum size. The communities form a weighted graph, which is
 contracted again until Leiden can hold it. Leiden's communities are then refined by
 passes over the edges of each earlier graph. Nodes move one after the other
-(`graph.moves`), so the result depends on the graph, the seed and the memory only.
+(`graph.clustering`), so the result depends on the graph, the seed and the memory only.
 
 References
 ----------
@@ -23,14 +23,24 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from xnq_dist.core.arrays import Floats, Ints, Ints32
+from xnq_dist.core.settings import Settings
+from xnq_dist.core.stages import streams
 from xnq_dist.core.store import Manifest
 from xnq_dist.graph import layout
+from xnq_dist.graph.clustering import FIRST, numbered, propagate
 from xnq_dist.graph.csr import Csr, write_csr
-from xnq_dist.graph.moves import FIRST, numbered, propagate
 from xnq_dist.graph.sort import PairSorter
 from xnq_dist.groups.leiden import number_by_size, optimise
 
-__all__ = ["LEIDEN_PAIR", "Level", "communities", "contract", "detect"]
+__all__ = [
+    "LEIDEN_PAIR",
+    "Level",
+    "communities",
+    "contract",
+    "detect",
+    "detect_on_disk",
+    "groups_by_all_edges",
+]
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +49,7 @@ LEIDEN_PAIR = 220
 PASSES = 6
 """Maximum number of passes over all nodes before a graph is contracted or returned.
 
-Before contraction `moves.FIRST` passes come first, each over a random part of the
+Before contraction `FIRST` passes come first, each over a random part of the
 nodes: in canonical order alone, communities of a grid grow along its rows."""
 MOVED_AT_END = 0.01
 """Passes end after one that moved at most this share of the nodes."""
@@ -62,7 +72,7 @@ class Level:
     """Sum of the weights of a node's edges, loops counted twice, shape (N,)."""
 
 
-def detect(
+def detect_on_disk(
     graph: Manifest,
     folder: Path,
     memory: int,
@@ -105,7 +115,10 @@ def communities(
     quick: bool = False,
     depth: int = 0,
 ) -> Ints32:
-    """Community of every node of an undirected graph, shape (N,); see `detect`."""
+    """Community of every node of an undirected graph, shape (N,).
+
+    The arguments are those of `detect_on_disk`.
+    """
     n, pairs = len(level.strength), int(level.csr.indptr[-1]) // 2
     total = float(level.strength.sum())
     label: Ints32 = np.arange(n, dtype=np.int32)
@@ -182,3 +195,28 @@ def _undirected(graph: Manifest, folder: Path, memory: int) -> Level:
         found = np.bincount(part.targets - part.first, weights, part.last - part.first)
         strength[part.first : part.last] += found
     return Level(csr, strength)
+
+
+REFERENCE_EDGES = 5_000_000
+"""Edges up to which Leiden finds the groups that intervals are learnt on from all of
+them, in 800 MB; larger graphs are contracted first."""
+
+
+def groups_by_all_edges(edges: int) -> bool:
+    """Whether Leiden holds all edges for the groups that intervals are learnt on."""
+    return edges <= REFERENCE_EDGES
+
+
+def detect(graph: Manifest, settings: Settings, folder: Path) -> Ints:
+    """Community of every node of a stage ``graph``, numbered by decreasing size.
+
+    `folder`: for temporary files where edges do not fit in memory.
+    """
+    from xnq_dist.graph.layout import read_adjacency
+    from xnq_dist.groups import leiden
+
+    chosen = settings.leiden.resolution, settings.seed
+    if streams(settings, int(graph.facts["n_edges"])):
+        memory = settings.input.memory_bytes
+        return detect_on_disk(graph, folder, memory, *chosen)
+    return leiden.leiden(read_adjacency(graph), *chosen)

@@ -1,1 +1,1 @@
-"""Methods that a run can use, one module each (`core.method_records`)."""
+"""Methods that a run can use, one module each (`core.records`)."""

@@ -28,8 +28,7 @@ from xnq_dist.core.redaction import redacted
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.monitor.attempts import limited, repeated
-from xnq_dist.monitor.log_lines import attached
-from xnq_dist.monitor.progress import in_view, log_lines
+from xnq_dist.monitor.progress import attached, in_view, log_lines
 from xnq_dist.monitor.status import NEXT, recorded
 from xnq_dist.steps.history import read_history
 

@@ -1,17 +1,27 @@
-"""Progress of a run, for everything that shows it: console, status file, Prefect."""
+"""Progress and log lines of a run, for everything that shows them."""
 
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from xnq_dist.core.progress import Progress
 
-__all__ = ["START", "expecting", "in_view", "log_lines", "watching"]
+__all__ = [
+    "CONSOLE",
+    "START",
+    "Console",
+    "attached",
+    "expecting",
+    "in_view",
+    "log_lines",
+    "watching",
+]
 
 log = logging.getLogger(__name__)
 
@@ -80,3 +90,34 @@ def log_lines() -> Iterator[None]:
 
     with watching(show):
         yield
+
+
+LOGGER = logging.getLogger("xnq_dist")
+
+
+class Console(logging.StreamHandler[Any]):
+    """Logs to the current sys.stderr, which tests and progress bars replace."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line."""
+        self.stream = sys.stderr
+        super().emit(record)
+
+
+CONSOLE = Console()
+"""The handler that logs to stderr."""
+CONSOLE.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+
+
+@contextmanager
+def attached(handler: logging.Handler) -> Iterator[None]:
+    """Give the package's records from INFO on to one more handler."""
+    level = LOGGER.level
+    LOGGER.addHandler(handler)
+    if not LOGGER.isEnabledFor(logging.INFO):
+        LOGGER.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        LOGGER.removeHandler(handler)
+        LOGGER.setLevel(level)

@@ -1,7 +1,8 @@
 """The status of a run, in `_status.json`: where it stands, and how it ended.
 
 The file is replaced every few seconds, and last when the run ends; a run that was
-killed leaves it as it was. Writing it never fails or delays a run.
+killed leaves it as it was. Writing it never fails or delays a run. Here is also where
+a run directory stands, read from outside its run.
 """
 
 from __future__ import annotations
@@ -15,15 +16,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from xnq_dist.core.errors import DamagedError, InfrastructureError, XnqError
 from xnq_dist.core.failures import explained, place_of
 from xnq_dist.core.lock import holder
 from xnq_dist.core.redaction import redacted
-from xnq_dist.core.store import RUN, RunDirectory, sealed
+from xnq_dist.core.store import RUN, RunDirectory, require_run, sealed
 from xnq_dist.monitor.progress import watching
 
-__all__ = ["NEXT", "RunStatus", "recorded", "sentence_of"]
+__all__ = ["NEXT", "RunStatus", "recorded", "sentence_of", "standing"]
 
 log = logging.getLogger(__name__)
 
@@ -164,3 +166,54 @@ def _write(run: RunDirectory, status: RunStatus) -> None:
             status.succeeded = before.succeeded
         if run.exists(RUN):
             run.write_bytes(STATUS, sealed(asdict(status)).encode())
+
+
+def standing(directory: str) -> dict[str, Any]:
+    """Where a run directory stands; nothing is changed.
+
+    Returns
+    -------
+    dict
+        ``state`` (``running``, ``finished``, ``failed``, ``stopped``: its process ended
+        without a message, ``empty``), ``next``, ``place`` (stage and step),
+        the lock's ``host``, ``pid`` and ``heartbeat_age`` in seconds, ``published``
+        (time of the current results), ``report``, and the fields of `RunStatus`. What
+        is not known is left out.
+
+    Raises
+    ------
+    RunDirectoryError
+        When it is not a run directory.
+    """
+    run = RunDirectory(directory)
+    held, noted = holder(run), RunStatus.read(run)
+    alive = held is not None and held.alive
+    if not alive:
+        require_run(run)
+    elif noted is not None and noted.ended is not None:
+        noted = None  # of the run before
+    again = NEXT[InfrastructureError.exit_code]
+    version = run.current()
+    known: dict[str, Any] = {"run": run.uri}
+    if noted is None:
+        state, todo = ("empty", again) if version is None else ("finished", NEXT[0])
+    else:
+        known |= asdict(noted)
+        if noted.ended is None:
+            known["place"] = noted.place()
+            state, todo = "stopped", again
+        else:
+            state = "finished" if noted.state == "done" else "failed"
+            todo = NEXT[noted.exit_code or 0]
+    if alive:
+        state, todo = "running", "wait"
+        known.setdefault("place", "beginning")
+    known |= {"state": state, "next": todo}
+    if held is not None:
+        age = abs(time.time() - held.heartbeat)
+        known |= {"host": held.host, "pid": held.pid}
+        known["heartbeat_age"] = round(age, 1)
+    if version is not None:
+        known["published"] = version.manifest.created
+        known["report"] = run.uri_of("report.html")
+    return known

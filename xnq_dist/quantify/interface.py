@@ -26,6 +26,8 @@ from xnq_dist.core.arrays import (
     offsets_of,
     slices,
 )
+from xnq_dist.core.records import QUANTIFIERS
+from xnq_dist.core.settings import Settings
 
 __all__ = [
     "Communities",
@@ -35,6 +37,7 @@ __all__ = [
     "Quantifier",
     "Reference",
     "combine",
+    "make_quantifier",
 ]
 
 Labelled = Literal["count", "exclude"]
@@ -327,3 +330,15 @@ def combine(
         upper=of_all(estimates.upper),
         sd=of_all(estimates.sd, np.zeros_like(counts)),
     )
+
+
+def make_quantifier(name: str, settings: Settings) -> Quantifier:
+    """Construct the quantifier `name` with its settings.
+
+    Raises
+    ------
+    ValueError
+        When no quantifier has that name.
+    """
+    made: Quantifier = QUANTIFIERS.module_of(name).make(name, settings)
+    return made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from xnq_dist.core.need import Need, RunSize
-from xnq_dist.core.quantifiers import QUANTIFIERS
+from xnq_dist.core.records import QUANTIFIERS
 from xnq_dist.core.settings import Settings
 from xnq_dist.graph.needs import sort_scratch
 from xnq_dist.quantify.classic.sld import tile_bytes

@@ -23,11 +23,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from xnq_dist.core.cluster import workers
-from xnq_dist.core.inputs import choose_source
 from xnq_dist.core.progress import Progress, silent
-from xnq_dist.core.quantifiers import QUANTIFIERS
+from xnq_dist.core.records import QUANTIFIERS
 from xnq_dist.core.settings import Settings
-from xnq_dist.core.stages import STAGES
+from xnq_dist.core.stages import STAGES, choose_source
 from xnq_dist.core.store import (
     Manifest,
     RunDirectory,
@@ -37,7 +36,6 @@ from xnq_dist.core.waiting import gather, result, run_on_workers
 from xnq_dist.graph import layout
 from xnq_dist.graph.profile.inputs import answer_digests
 from xnq_dist.graph.tables import Sources
-from xnq_dist.quantify.batch_files import write_batches, write_tables
 from xnq_dist.quantify.batches import (
     BatchJob,
     CommunityBatch,
@@ -45,10 +43,13 @@ from xnq_dist.quantify.batches import (
     estimate_graph,
     evidence_of_batch,
     forget_nodes,
+    label_facts,
     learn_from,
+    total_rows,
+    write_batches,
+    write_tables,
 )
 from xnq_dist.quantify.communities import open_memberships
-from xnq_dist.quantify.community_rows import label_facts, total_rows
 from xnq_dist.quantify.default.pooling import SPREADS, fit_weights
 from xnq_dist.quantify.default.scenarios import check_prior
 from xnq_dist.quantify.default.surroundings import (
@@ -56,11 +57,11 @@ from xnq_dist.quantify.default.surroundings import (
     labelled_by_fold,
     studies_choice,
 )
+from xnq_dist.quantify.interface import make_quantifier
 from xnq_dist.quantify.loading import neighbour_values
-from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.reservoir.propagation import only_sums, propagate
-from xnq_dist.reservoir.sums import Start
-from xnq_dist.selection.words import sentences
+from xnq_dist.reservoir.states import Start
+from xnq_dist.selection.verdict import sentences
 
 if TYPE_CHECKING:
     from distributed import Client

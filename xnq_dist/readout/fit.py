@@ -8,11 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
-from xnq_dist.core.settings import ReadoutSettings
+from xnq_dist.core.sections import ReadoutSettings
 from xnq_dist.core.store import Attempt, FileRecord, Stage
 from xnq_dist.core.waiting import result
-from xnq_dist.readout.calibration import MOVES_PRIOR, Calibration, fit_calibration
-from xnq_dist.readout.diagnostics import quality
+from xnq_dist.readout.calibration import (
+    MOVES_PRIOR,
+    Calibration,
+    fit_calibration,
+    quality,
+)
 from xnq_dist.readout.folds import CALIBRATION, check_counts, plan_folds
 from xnq_dist.readout.logistic import (
     GRID,
@@ -26,7 +30,7 @@ from xnq_dist.readout.objective import Rows
 from xnq_dist.readout.regularisation import climb, cross_fit
 from xnq_dist.readout.rows import Part, write_scored
 from xnq_dist.readout.saved import flat, nested
-from xnq_dist.readout.work import Fitted, ReadoutWork, to_fit
+from xnq_dist.readout.stage import Fitted, ReadoutWork, to_fit
 
 __all__ = ["fit_logistic", "fit_rows", "held_out_logits", "write_posteriors"]
 

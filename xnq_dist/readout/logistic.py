@@ -33,12 +33,17 @@ from scipy.linalg.lapack import dtrtri
 from scipy.special import log_softmax
 
 from xnq_dist.core.arrays import Floats, Floats32, Ints32, slices
-from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.products import product
-from xnq_dist.core.threads import map_threads
-from xnq_dist.readout.lbfgs import CONVERGED, Evaluation, minimise
-from xnq_dist.readout.objective import Problem, Rows, Sums
+from xnq_dist.core.threads import map_threads, one_blas_thread
+from xnq_dist.readout.objective import (
+    CONVERGED,
+    Evaluation,
+    Problem,
+    Rows,
+    Sums,
+    minimise,
+)
 
 __all__ = [
     "GRID",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from xnq_dist.core.inputs import selects_scales
-from xnq_dist.core.method_records import METHODS
 from xnq_dist.core.need import Need, RunSize
+from xnq_dist.core.records import METHODS
+from xnq_dist.core.sections import MAX_ROWS
 from xnq_dist.core.settings import Settings
-from xnq_dist.core.settings.method import MAX_ROWS
+from xnq_dist.core.stages import selects_scales
+from xnq_dist.readout.plus.first_stage import Variants
 from xnq_dist.readout.plus.label_features import HOPS, feature_count, label_width
 from xnq_dist.readout.plus.second_stage import used_by_trees
-from xnq_dist.readout.plus.variants import Variants
 from xnq_dist.readout.rows import BATCH
 from xnq_dist.readout.select import candidates
 from xnq_dist.reservoir.needs import (

@@ -19,12 +19,10 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats32, Ints, Ints32
 from xnq_dist.core.cluster import workers
-from xnq_dist.core.differences import shown
-from xnq_dist.core.inputs import selects_scales
-from xnq_dist.core.method_records import RECURRENT_SCALES
 from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.records import RECURRENT_SCALES
 from xnq_dist.core.settings import Settings
-from xnq_dist.core.stages import STAGES
+from xnq_dist.core.stages import STAGES, selects_scales, shown
 from xnq_dist.core.store import (
     Attempt,
     FileRecord,
@@ -39,11 +37,10 @@ from xnq_dist.readout.logistic import row_losses
 from xnq_dist.readout.objective import Rows
 from xnq_dist.readout.regularisation import climb, cross_fit
 from xnq_dist.readout.rows import located
-from xnq_dist.readout.work import to_fit
-from xnq_dist.reservoir.checkpoint import Checkpoints
+from xnq_dist.readout.stage import to_fit
 from xnq_dist.reservoir.context import join
 from xnq_dist.reservoir.embed import reservoir_spec
-from xnq_dist.reservoir.message_passing import run_reservoir
+from xnq_dist.reservoir.message_passing import Checkpoints, run_reservoir
 
 if TYPE_CHECKING:
     from distributed import Client

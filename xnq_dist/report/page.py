@@ -33,8 +33,8 @@ def page(shown: Page) -> str:
     naming = shown.naming
     own = {"communities": naming.communities().capitalize()}
     bodies = [
-        (name, own.get(name, record.text), SECTIONS.module_of(name).body(shown))
-        for name, record in SECTIONS.items()
+        (name, own.get(name, title), body(shown))
+        for name, (title, body) in SECTIONS.items()
     ]
     some = naming.some_communities(len(shown.view.names))
     script, style = _file("page.js"), _file("page.css")

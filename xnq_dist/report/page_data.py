@@ -25,10 +25,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xnq_dist.core.arrays import Bools, Floats, Ints
-from xnq_dist.core.plain_text import plain
-from xnq_dist.quantify.checks.quality import z_value
-from xnq_dist.report.naming import Naming
+from xnq_dist.core.redaction import plain
+from xnq_dist.quantify.quality import z_value
 from xnq_dist.report.wording import (
+    Naming,
     count,
     difference,
     points,

@@ -23,9 +23,8 @@ from xnq_dist.core.products import product
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import FileRecord, Manifest, Stage
 from xnq_dist.graph.layout import load_partition
-from xnq_dist.reservoir.all_nodes import AllNodes, Blocks
 from xnq_dist.reservoir.context import feature_matrix
-from xnq_dist.reservoir.propagation import propagate
+from xnq_dist.reservoir.propagation import AllNodes, Blocks, propagate
 from xnq_dist.reservoir.spectrum import (
     SPECTRUM,
     Vectors,

@@ -1,28 +1,33 @@
-"""The embedding driver: reservoirs, together or in turn, descriptors, the table."""
+"""The embedding driver: reservoirs, together or in turn, descriptors, the table.
+
+The table has one file of each partition's rows, with the user's node ids.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from xnq_dist.core import allocator, cluster, products
-from xnq_dist.core.inputs import scales_of
-from xnq_dist.core.method_records import METHODS
+import numpy as np
+import pyarrow as pa
+
+from xnq_dist.core import cluster, limits, products
+from xnq_dist.core.arrays import Floats32
 from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.records import METHODS
 from xnq_dist.core.settings import Settings
-from xnq_dist.core.stages import STAGES
-from xnq_dist.core.store import FileRecord, Manifest, RunDirectory, Stage
+from xnq_dist.core.stages import STAGES, scales_of
+from xnq_dist.core.store import Attempt, FileRecord, Manifest, RunDirectory, Stage
+from xnq_dist.core.threads import ahead
 from xnq_dist.core.waiting import gather, run_on_workers
-from xnq_dist.reservoir.checkpoint import Checkpoints
-from xnq_dist.reservoir.context import ReservoirSpec
-from xnq_dist.reservoir.descriptors import describe_nodes
-from xnq_dist.reservoir.embedding_table import WriteEmbeddings
-from xnq_dist.reservoir.length import number_of_supersteps
-from xnq_dist.reservoir.message_passing import run_reservoir
+from xnq_dist.graph.layout import load_nodes
+from xnq_dist.reservoir.context import ReservoirSpec, number_of_supersteps
+from xnq_dist.reservoir.descriptors import Descriptors, describe_nodes
+from xnq_dist.reservoir.message_passing import Checkpoints, run_reservoir
 from xnq_dist.reservoir.needs import supersteps_of
-from xnq_dist.reservoir.sizes import size_on
+from xnq_dist.reservoir.volume import GROUP, size_on
 from xnq_dist.reservoir.weights import (
     Reservoir,
     block_seed,
@@ -33,7 +38,62 @@ from xnq_dist.reservoir.weights import (
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["make_embeddings", "reservoir_spec"]
+__all__ = ["WriteEmbeddings", "make_embeddings", "reservoir_spec"]
+
+
+@dataclass(frozen=True)
+class WriteEmbeddings:
+    """Writes a partition's final states as one file of the embedding table."""
+
+    graph: Manifest
+    attempt: Attempt
+    descriptors: Descriptors | None = None
+    """Further columns of xnq+."""
+
+    def __call__(self, number: int, states: Floats32) -> FileRecord:
+        """Write states in memory, shape (n_owned, d')."""
+        rows = self._rows(states.shape[1])
+        firsts = range(0, max(1, len(states)), rows)
+        blocks = (states[first : first + rows] for first in firsts)
+        return self._write(number, blocks, rows)
+
+    def stored(
+        self, number: int, files: Sequence[tuple[Stage, FileRecord]], units: int
+    ) -> FileRecord:
+        """Write the states of several reservoirs, of d' = `units`, from their files."""
+        rows = self._rows(units)
+        parts = [stage.row_blocks(file, "states", rows) for stage, file in files]
+        joined = (np.concatenate(some, axis=1) for some in zip(*parts, strict=True))
+        return self._write(number, joined, rows)
+
+    def _rows(self, units: int) -> int:
+        described = sum(self.descriptors.widths) if self.descriptors else 0
+        return max(1, GROUP // (4 * (units + described)))
+
+    def _write(
+        self, number: int, blocks: Iterable[np.ndarray], rows: int
+    ) -> FileRecord:
+        """Write blocks of rows, at least one: an empty partition's file has columns."""
+        if self.descriptors is not None:
+            more = self.descriptors.blocks(number, rows)
+            pairs = zip(blocks, more, strict=True)
+            blocks = (np.concatenate(pair, axis=1) for pair in pairs)
+        ids = load_nodes(self.graph, number, ["node_id"])["node_id"]
+        tables = (
+            _table(ids.slice(at * rows, rows), block) for at, block in enumerate(blocks)
+        )
+        with self.attempt.table_writer(f"part-{number:05d}", "embeddings") as writer:
+            for table in ahead(tables):
+                writer.write(table)
+        return writer.record
+
+
+def _table(ids: pa.ChunkedArray, rows: np.ndarray) -> pa.Table:
+    flat = rows.astype(np.float32, copy=False).reshape(-1)
+    # Values that are never null are read in three quarters of the time.
+    kind = pa.list_(pa.field("element", pa.float32(), nullable=False), rows.shape[1])
+    vectors = pa.FixedSizeListArray.from_arrays(flat, type=kind)
+    return pa.table({"node_id": ids, "embedding": vectors})
 
 
 def reservoir_spec(
@@ -99,7 +159,7 @@ def make_embeddings(
         )
         blocks += described.widths
         # Arrays of other sizes follow.
-        run_on_workers(client, allocator.release)
+        run_on_workers(client, limits.release)
     write = WriteEmbeddings(graph, attempt, described)
     checkpoints = Checkpoints(
         run.stage("checkpoints"), inputs, steps.every, settings.checkpoint.grace
@@ -115,7 +175,7 @@ def make_embeddings(
         files = gather(client, tasks)
     else:
         files = supersteps(spec, write, checkpoints, partial(progress, "supersteps"))
-    run_on_workers(client, allocator.release)
+    run_on_workers(client, limits.release)
     if described:
         described.where.delete_folder()
     facts = {

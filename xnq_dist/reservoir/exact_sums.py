@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Ints
-from xnq_dist.core.blocks import for_each_block, one_blas_thread
 from xnq_dist.core.kernel import kernel
+from xnq_dist.core.threads import for_each_block, one_blas_thread
 
 __all__ = ["column_peaks", "integer_products", "restored"]
 

@@ -15,10 +15,11 @@ from numba.extending import overload
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats32, Ints, Ints32
-from xnq_dist.core.kernel import inlined, kernel
-from xnq_dist.core.simd import (
+from xnq_dist.core.kernel import (
     LANES,
     WIDTH,
+    inlined,
+    kernel,
     prefetch,
     sum_nonzeros,
     transpose_block,

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xnq_dist.core.inputs import set_scales
-from xnq_dist.core.method_records import METHODS
 from xnq_dist.core.need import Need, RunSize
+from xnq_dist.core.records import METHODS
 from xnq_dist.core.settings import Settings
-from xnq_dist.reservoir.checkpoint import KEPT, checkpoint_interval
+from xnq_dist.core.stages import set_scales
+from xnq_dist.reservoir.context import number_of_supersteps
 from xnq_dist.reservoir.descriptors import HOPS, widths
 from xnq_dist.reservoir.device import COLUMNS, device_bytes
-from xnq_dist.reservoir.drive import drive_width
-from xnq_dist.reservoir.length import number_of_supersteps
+from xnq_dist.reservoir.message_passing import KEPT, checkpoint_interval
 from xnq_dist.reservoir.spectrum import EXTRA, SPARE
+from xnq_dist.reservoir.superstep import drive_width
 from xnq_dist.reservoir.volume import (
     WORKER,
     Volume,

@@ -19,14 +19,13 @@ from functools import partial
 import numpy as np
 
 from xnq_dist.core.arrays import Floats, Floats32
-from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.core.products import product
 from xnq_dist.core.random_bits import Purpose, mixed_bits
 from xnq_dist.core.store import FileRecord, Manifest, Stage
-from xnq_dist.graph.ahead import ahead
+from xnq_dist.core.threads import ahead, one_blas_thread
 from xnq_dist.graph.layout import load_nodes
-from xnq_dist.reservoir.all_nodes import AllNodes, Blocks
-from xnq_dist.reservoir.sums import Start
+from xnq_dist.reservoir.propagation import AllNodes, Blocks
+from xnq_dist.reservoir.states import Start
 
 __all__ = [
     "DOUBLE_ROUNDS",

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from scipy.special import bdtr, erfc, stdtr, stdtrit
 
 from xnq_dist.core.arrays import Floats
-from xnq_dist.quantify.checks.quality import z_value
+from xnq_dist.quantify.quality import z_value
 from xnq_dist.steps.against_rest import qvalues
 
 __all__ = ["find_changes"]

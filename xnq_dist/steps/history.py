@@ -21,12 +21,7 @@ import pyarrow.compute as pc
 from xnq_dist.core.errors import RunDirectoryError, SettingsError, XnqError
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import RunDirectory, Version, fingerprint
-from xnq_dist.quantify.checks.quality import (
-    SUPPRESSED,
-    VALUES,
-    blanked,
-    without_values,
-)
+from xnq_dist.quantify.quality import SUPPRESSED, VALUES, blanked, without_values
 from xnq_dist.steps.changes import find_changes
 from xnq_dist.steps.results import Results
 

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.schemas import conform
-from xnq_dist.quantify.checks.quality import z_value
-from xnq_dist.quantify.community_rows import community_ids
+from xnq_dist.quantify.batches import community_ids
+from xnq_dist.quantify.quality import z_value
 from xnq_dist.steps.allocation import Strata, allocate, choose, proportional
-from xnq_dist.steps.finished import Finished
+from xnq_dist.steps.contrast import Finished
 
 __all__ = ["LabelPlan", "Predicted", "plan_labels", "write_plan"]
 

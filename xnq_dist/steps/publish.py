@@ -18,7 +18,7 @@ from xnq_dist.core.store import (
     fingerprint,
 )
 from xnq_dist.graph.prepare import partitions_table
-from xnq_dist.quantify.checks.quality import without_values
+from xnq_dist.quantify.quality import without_values
 from xnq_dist.steps import STEPS
 from xnq_dist.steps.history import series_of
 from xnq_dist.steps.results import Results, estimates

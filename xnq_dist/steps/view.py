@@ -12,16 +12,16 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Bools, Floats, Ints
-from xnq_dist.core.plain_text import plain
-from xnq_dist.core.settings import ReportSettings
-from xnq_dist.quantify.checks.quality import (
+from xnq_dist.core.redaction import plain
+from xnq_dist.core.sections import ReportSettings
+from xnq_dist.quantify.interface import Labelled
+from xnq_dist.quantify.quality import (
     CAUTION,
     NOT_PUBLISHABLE,
     PUBLISHABLE,
     SUPPRESSED,
     without_values,
 )
-from xnq_dist.quantify.interface import Labelled
 
 __all__ = [
     "NAME_LIMIT",

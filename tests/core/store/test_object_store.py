@@ -156,7 +156,7 @@ def test_text_tables_on_a_store_have_the_digests_of_parquet(
     found = read_contents(kept, tables, settings)
     assert found == read_contents(Folder.of(tmp_path), sources, settings)
     monkeypatch.setattr("xnq_dist.graph.tables._TEXTS", {})
-    monkeypatch.setattr("xnq_dist.graph.formats.csv_table.TextFile._blocks", None)
+    monkeypatch.setattr("xnq_dist.graph.text_tables.TextFile._blocks", None)
     assert read_contents(kept, tables, settings) == found
 
 

@@ -23,7 +23,7 @@ from xnq_dist.core.store import (
     repaired,
     verify,
 )
-from xnq_dist.reservoir.checkpoint import Checkpoints
+from xnq_dist.reservoir.message_passing import Checkpoints
 
 SETTINGS = small_settings(*QUICK)
 

@@ -7,7 +7,7 @@ import pytest
 from tests.conftest import write_graph
 from xnq_dist.core.errors import InputError
 from xnq_dist.evaluation.comparison import find_data
-from xnq_dist.evaluation.datasets.families import family_of
+from xnq_dist.evaluation.datasets import family_of
 from xnq_dist.evaluation.task import TaskSource
 
 

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from xnq_dist.core.errors import InfrastructureError, InputError, SettingsError
-from xnq_dist.evaluation.datasets import known_graphs
-from xnq_dist.evaluation.datasets.known_graphs import GRAPHS, download
+from xnq_dist.evaluation import datasets
+from xnq_dist.evaluation.datasets import GRAPHS, download
 
 
 class Values(np.ndarray):
@@ -45,17 +45,17 @@ def pyg(monkeypatch):
         assert name == "Cora"
         return [module.data]
 
-    monkeypatch.setattr(known_graphs.importlib.util, "find_spec", lambda _: object())
+    monkeypatch.setattr(datasets.importlib.util, "find_spec", lambda _: object())
     monkeypatch.setitem(sys.modules, "torch_geometric", module)
     module.datasets = SimpleNamespace(Planetoid=data_set)
     module.transforms = None
-    known = known_graphs.KnownGraph("Planetoid", 60, 90, {"name": "Cora"})
+    known = datasets.KnownGraph("Planetoid", 60, 90, {"name": "Cora"})
     monkeypatch.setitem(GRAPHS, "cora", known)
     return module
 
 
 def test_a_graph_is_not_downloaded_if_both_tables_are_there(tmp_path, monkeypatch):
-    monkeypatch.setattr(known_graphs.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(datasets.importlib.util, "find_spec", lambda _: None)
     (tmp_path / "cora").mkdir()
     (tmp_path / "cora" / "nodes.parquet").touch()
     with pytest.raises(SettingsError, match=r"pip install 'xnq-dist\[gnn\]', or put"):

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from xnq_dist.core.errors import InputError
-from xnq_dist.evaluation.datasets.test_folds import make_folds
+from xnq_dist.evaluation.protocol import make_folds
 
 ROLES = ("train", "calibration", "validation", "test")
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from xnq_dist.core.config import load_settings
-from xnq_dist.quantify.checks.disclosure import too_small
+from xnq_dist.quantify.quality import too_small
 
 
 @pytest.mark.parametrize("labelled", ["count", "exclude"])

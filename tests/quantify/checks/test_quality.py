@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from xnq_dist.quantify.checks.quality import standard_errors
+from xnq_dist.quantify.quality import standard_errors
 
 
 def test_an_interval_implies_a_standard_error():

@@ -16,10 +16,10 @@ from tests.quantify.samples import (
 )
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InputError
-from xnq_dist.core.quantifiers import QUANTIFIERS
+from xnq_dist.core.records import QUANTIFIERS
 from xnq_dist.quantify.classic import histograms
 from xnq_dist.quantify.classic.members import usable_members
-from xnq_dist.quantify.registry import make_quantifier
+from xnq_dist.quantify.interface import make_quantifier
 
 NEED_ROWS = ["hdy", "dys", "dmy", "kdey_ml"]
 ADJUSTED = ["acc", "pacc", "nacc", "npacc"]

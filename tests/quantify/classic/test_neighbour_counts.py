@@ -16,10 +16,7 @@ from tests.quantify.samples import (
     with_own_reference,
 )
 from xnq_dist.core.errors import StageError
-from xnq_dist.quantify.classic.neighbour_counts import (
-    NeighbourCounts,
-    neighbour_sums,
-)
+from xnq_dist.quantify.classic.counts import NeighbourCounts, neighbour_sums
 from xnq_dist.quantify.interface import Reference
 
 PRIORS = {"binary": [0.7, 0.3], "four": [0.1, 0.4, 0.3, 0.2]}

@@ -16,8 +16,8 @@ from tests.quantify.samples import (
     with_reference,
 )
 from xnq_dist.core.config import load_settings
-from xnq_dist.core.quantifiers import QUANTIFIERS
-from xnq_dist.quantify.registry import make_quantifier
+from xnq_dist.core.records import QUANTIFIERS
+from xnq_dist.quantify.interface import make_quantifier
 
 THEIRS = {
     "cc": ("PCC", {}, 1e-7),

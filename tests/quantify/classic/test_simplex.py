@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xnq_dist.quantify.classic import least_squares, simplex
+from xnq_dist.quantify.classic import simplex
 
 
 def most_likely(ratios, sets):
@@ -32,7 +32,7 @@ def adjusted(matrix, counts):
     counts = np.asarray(counts, np.float64)
     found = np.full((len(counts), matrix.shape[1]), np.nan)
     done = np.zeros(len(counts), np.bool_)
-    least_squares.mixture_kernel(np.asarray(matrix, np.float64), counts, found, done)
+    simplex.mixture_kernel(np.asarray(matrix, np.float64), counts, found, done)
     return found, done
 
 

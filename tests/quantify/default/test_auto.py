@@ -19,8 +19,7 @@ from tests.quantify.samples import (
 from xnq_dist.quantify.classic.sld import Sld
 from xnq_dist.quantify.default.auto import Auto, interval_of_counts
 from xnq_dist.quantify.default.estimator_fit import Held, Learnt, shift_variance
-from xnq_dist.quantify.interface import combine
-from xnq_dist.quantify.registry import make_quantifier
+from xnq_dist.quantify.interface import combine, make_quantifier
 
 N = 600
 

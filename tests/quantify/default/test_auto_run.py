@@ -13,7 +13,7 @@ from tests.quantify.samples import make_communities
 from tests.quantify.test_stage import PRIOR, answered, draw_memberships, make_run, of
 from xnq_dist.graph import layout
 from xnq_dist.groups.leiden import leiden
-from xnq_dist.quantify import batch_files
+from xnq_dist.quantify import batches
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.pooling import fit_weights, label_evidence
 from xnq_dist.quantify.default.surroundings import learn_in_process
@@ -46,8 +46,8 @@ def test_batches_and_partitions_keep_every_bit(made, client, tmp_path, monkeypat
     names = [name.split("-")[0] for name in kept]
     assert names == ["prevalence", "totals", "learnt"]
     assert len(variances(made.run, manifest)) > 1
-    monkeypatch.setattr(batch_files, "MIN_MEMBERSHIPS", 100)
-    monkeypatch.setattr(batch_files, "MAX_MEMBERSHIPS", 100)
+    monkeypatch.setattr(batches, "MIN_MEMBERSHIPS", 100)
+    monkeypatch.setattr(batches, "MAX_MEMBERSHIPS", 100)
     other = make_run(tmp_path / "two", partitions=2)
     again = estimated(other, client, path)
     assert answered(other.run, again).equals(first)

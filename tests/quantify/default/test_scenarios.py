@@ -11,7 +11,7 @@ from tests.conftest import small_settings
 from tests.quantify.default.test_auto import N, drawn
 from tests.quantify.samples import make_communities, make_nodes, with_own_reference
 from xnq_dist.core.errors import InputError, SettingsError
-from xnq_dist.core.settings import LabelSettings
+from xnq_dist.core.sections import LabelSettings
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.default.scenarios import (

@@ -51,7 +51,7 @@ CLUSTERS = Registry(
             name="address",
             text="a running Dask scheduler",
             running=True,
-            module="xnq_dist.core.clusters.address",
+            module="xnq_dist.core.cluster",
         ),
         ClusterKind(
             name="cuda",

@@ -8,9 +8,8 @@ from typing import Any
 from xnq_dist.core.backend import cuda_cluster, gpu_facts, need_cuda
 from xnq_dist.core.cluster import DEVICE_SHARE, local_size
 from xnq_dist.core.clusters.local import options, tls
-from xnq_dist.core.need import Workers
-from xnq_dist.core.settings import ClusterSettings
-from xnq_dist.core.sizes import parse_bytes
+from xnq_dist.core.need import Workers, parse_bytes
+from xnq_dist.core.sections import ClusterSettings
 
 __all__ = ["size", "start"]
 

@@ -14,12 +14,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.core.cluster import NO_PAGES, local_size
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.limits import processors
 from xnq_dist.core.need import Workers
-from xnq_dist.core.settings import ClusterSettings
+from xnq_dist.core.sections import ClusterSettings
+from xnq_dist.core.threads import one_blas_thread
 
 __all__ = ["check_program", "options", "size", "start", "tls"]
 

@@ -13,13 +13,12 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from xnq_dist.core.allocator import ALLOCATOR
 from xnq_dist.core.cluster import NO_PAGES, PLANNED, TERMINATE, local_size
 from xnq_dist.core.errors import InfrastructureError, SettingsError
 from xnq_dist.core.leftovers import owned_name, sweep_scratch
-from xnq_dist.core.need import Workers
-from xnq_dist.core.settings import ClusterSettings
-from xnq_dist.core.sizes import parse_bytes
+from xnq_dist.core.limits import ALLOCATOR
+from xnq_dist.core.need import Workers, parse_bytes
+from xnq_dist.core.sections import ClusterSettings
 
 __all__ = ["check", "size", "start", "wait"]
 

@@ -6,9 +6,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from xnq_dist.core.differences import differences
 from xnq_dist.core.errors import StageError
-from xnq_dist.core.stages import STAGES, following
+from xnq_dist.core.stages import STAGES, differences, following
 from xnq_dist.core.store.checksums import fingerprint
 from xnq_dist.core.store.published import VERSIONS, Published
 from xnq_dist.core.store.stage_folder import Manifest, Stage

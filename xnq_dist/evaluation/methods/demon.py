@@ -18,8 +18,8 @@ from scipy.sparse import csr_array
 from xnq_dist.core.arrays import Ints, Ints32
 from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.evaluation.methods.baselines import links
+from xnq_dist.graph.clustering import FIRST, propagate
 from xnq_dist.graph.csr import csr_of
-from xnq_dist.graph.moves import FIRST, propagate
 from xnq_dist.quantify import interface
 
 __all__ = ["MIN_SIZE", "OVERLAP", "demon", "visiting_order"]
@@ -44,7 +44,7 @@ def demon(adjacency: csr_array[Any], seed: int) -> interface.Communities:
     added to the pool. Merged communities keep their position and are not compared
     again.
 
-    Label propagation (`moves.propagate`) visits the nodes in one random order, the
+    Label propagation (`clustering.propagate`) visits the nodes in one random order, the
     same for all egos. Each node starts with its own label, and sweeps continue until
     nothing changes. A node takes the most frequent label among its neighbours. On a tie
     it keeps its label if that is one of them, or else takes that of the first neighbour

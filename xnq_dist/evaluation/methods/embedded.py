@@ -9,29 +9,34 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xnq_dist.core.arrays import Ints32
-from xnq_dist.core.method_records import METHODS
+from xnq_dist.core.arrays import Floats32, Ints, Ints32
 from xnq_dist.core.progress import silent
+from xnq_dist.core.records import METHODS
 from xnq_dist.core.store import Manifest, RunDirectory
 from xnq_dist.core.tasks import tasks_on
-from xnq_dist.evaluation.grid_search import Configuration
-from xnq_dist.evaluation.split_fit import NodeRows, fit_split
-from xnq_dist.evaluation.work import EvaluationWork, Scores
+from xnq_dist.core.waiting import gather
+from xnq_dist.evaluation.search import Configuration, NodeRows, fit_split
+from xnq_dist.evaluation.task import EvaluationWork, Scores
+from xnq_dist.readout.plus.learning import fit
+from xnq_dist.readout.plus.plus_model import partition_logits
+from xnq_dist.readout.stage import ReadoutWork
 
 if TYPE_CHECKING:
     from distributed import Client
 
-    from xnq_dist.evaluation.methods.plus_scores import PlusScores
 
 __all__ = [
+    "PlusScores",
     "embed_method",
     "plus_posteriors",
+    "plus_scores",
     "plus_split_scores",
     "row_scores",
 ]
@@ -85,8 +90,7 @@ def plus_posteriors(
 
     The stage ``embeddings`` is reused if it has the same seed.
     """
-    from xnq_dist.evaluation.methods.plus_scores import plus_scores
-    from xnq_dist.readout.work import Embedded, ReadoutWork
+    from xnq_dist.readout.stage import Embedded, ReadoutWork
 
     settings = work.settings.model_copy(update={"method": "xnq+", "seed": seed})
     run = RunDirectory(work.run)
@@ -115,3 +119,40 @@ def plus_split_scores(
         known = task.known(split, "train", "calibration")
         scores, seconds = plus_posteriors(client, work, known, work.settings.seed)
         yield Scores.of(task, split, np.flatnonzero(known >= 0), scores.own, seconds)
+
+
+@dataclass(frozen=True, eq=False)
+class PlusScores:
+    """Uncalibrated scores of xnq+ for every node."""
+
+    logits: Floats32
+    """Log-probabilities of every node by canonical index, shape (N, C); those of
+    labelled nodes out of fold, of others the means over all folds' models."""
+    own: Floats32
+    """The same by the models of each node's own fold."""
+    by_group: tuple[Ints, Floats32] | None
+    """Index and posteriors of labelled nodes by models fitted without labels of their
+    group, shape (h,) and (h, C)."""
+
+
+def plus_scores(work: ReadoutWork) -> PlusScores:
+    """Score every node by xnq+ fitted to the labels, without changing any stage.
+
+    Can be called repeatedly on one embedding with different labels. Errors are those of
+    `fit`; files of the attempt can be deleted afterwards. The client holds N x C
+    float32.
+    """
+    (readout, *files), _ = fit(work)
+    where, count = work.attempt, len(work.parts)
+    tasks = [
+        work.submit(partition_logits, part, where, readout, features)
+        for part, features in zip(work.parts, files[:count], strict=True)
+    ]
+    own, logits = np.empty((2, len(work.labels), len(work.classes)), np.float32)
+    for index, *of_part in gather(work.client, tasks):
+        own[index], logits[index] = of_part
+    by_group = None
+    for held in files[count:]:
+        arrays = where.read_arrays(held)
+        by_group = arrays["index"], arrays["posterior"]
+    return PlusScores(logits, own, by_group)

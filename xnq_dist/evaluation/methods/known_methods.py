@@ -13,14 +13,8 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats
 from xnq_dist.core.errors import SettingsError
-from xnq_dist.core.method_records import METHODS as RECORDED
+from xnq_dist.core.records import METHODS as RECORDED
 from xnq_dist.core.settings import Settings
-from xnq_dist.evaluation.grid_search import (
-    Configuration,
-    grid,
-    reservoir_draws,
-    strength_grid,
-)
 from xnq_dist.evaluation.methods.baselines import cdq, densities, enq, wvrn
 from xnq_dist.evaluation.methods.demon import demon
 from xnq_dist.evaluation.methods.embedded import (
@@ -30,8 +24,14 @@ from xnq_dist.evaluation.methods.embedded import (
 from xnq_dist.evaluation.methods.gnn import Kind, gnn_logits, require_gnn
 from xnq_dist.evaluation.regions import communities_of
 from xnq_dist.evaluation.rivals import rival_scores
-from xnq_dist.evaluation.split_fit import NodeRows
-from xnq_dist.evaluation.work import EvaluationWork, Scores, adjacency_of
+from xnq_dist.evaluation.search import (
+    Configuration,
+    NodeRows,
+    grid,
+    reservoir_draws,
+    strength_grid,
+)
+from xnq_dist.evaluation.task import EvaluationWork, Scores, adjacency_of
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.quantify.interface import Communities
 

@@ -1,6 +1,6 @@
 """What looks wrong in the profiled tables, and may not be meant.
 
-A finding refuses the run; ``checks.accept`` accepts those of `core.settings.Code`.
+A finding refuses the run; ``checks.accept`` accepts those of `core.sections.Code`.
 """
 
 from __future__ import annotations

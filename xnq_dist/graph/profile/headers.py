@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from xnq_dist.core.errors import InfrastructureError, InputError
-from xnq_dist.core.inputs import choose_source
-from xnq_dist.core.settings import ColumnSettings, Settings
+from xnq_dist.core.sections import ColumnSettings
+from xnq_dist.core.settings import Settings
+from xnq_dist.core.stages import choose_source
 from xnq_dist.graph.tables import Sources, Table
 
 __all__ = ["PLACE", "check_headers", "columns_of", "feature_columns", "names_read"]

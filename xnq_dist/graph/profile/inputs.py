@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from xnq_dist.core.errors import InputError
-from xnq_dist.core.inputs import choose_source
-from xnq_dist.core.settings import TITLES, Settings
+from xnq_dist.core.sections import TITLES
+from xnq_dist.core.settings import Settings
+from xnq_dist.core.stages import choose_source
 from xnq_dist.core.store import Folder
 from xnq_dist.graph.contents import (
     Aspects,

@@ -13,10 +13,11 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from xnq_dist.core.arrays import Bools, Ints32, Words
-from xnq_dist.core.settings import ColumnSettings, Settings
+from xnq_dist.core.sections import ColumnSettings
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.threads import map_threads
+from xnq_dist.graph.csr import weights_of
 from xnq_dist.graph.digesting import words_of
-from xnq_dist.graph.edges import weights_of
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.keys import ids_of
 from xnq_dist.graph.labels import NodeRows

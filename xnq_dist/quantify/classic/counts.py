@@ -1,27 +1,36 @@
-"""CC, PCC, ACC and PACC: counts of votes or posteriors, plain or adjusted.
+"""CC, PCC, ACC, PACC, NACC and NPACC: counts of votes or posteriors, plain or adjusted.
 
 The adjusted counts minimise ``||M p - q||`` over the simplex, where q are the plain
 counts of a community and M's columns are the counts expected for one class alone.
+
+ACC cannot distinguish two classes with equal predictions. The pair of a node's
+prediction and the majority prediction of its neighbours is more informative: NACC's
+counts q are of C^2 pairs, M has a row for each pair and a column for each class.
 
 References
 ----------
 G. Forman, "Quantifying counts and costs via classification", DMKD 17(2), 2008.
 A. Bella et al., "Quantification via probability estimators", ICDM 2010.
+C. Damke, E. Huellermeier, "Adjusted count quantification learning on graphs", NeurIPS
+2025 (arXiv 2503.09395), section 3.2; with posteriors (PACC) instead of votes a pair is
+the product of a node's posterior and the mean posterior of its neighbours. A node
+without neighbours counts as its own neighbour, as in the authors' code.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from xnq_dist.core.arrays import Floats, Floats32, Ints, offsets_of
-from xnq_dist.core.errors import InputError
+from xnq_dist.core.errors import InputError, StageError
 from xnq_dist.core.settings import Settings
-from xnq_dist.quantify.classic.least_squares import mixture_kernel
 from xnq_dist.quantify.classic.members import usable_members
+from xnq_dist.quantify.classic.simplex import mixture_kernel
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
@@ -30,7 +39,15 @@ from xnq_dist.quantify.interface import (
     Reference,
 )
 
-__all__ = ["AdjustedCounts", "Counts", "make", "predicted", "with_votes"]
+__all__ = [
+    "AdjustedCounts",
+    "Counts",
+    "NeighbourCounts",
+    "make",
+    "neighbour_sums",
+    "predicted",
+    "with_votes",
+]
 
 
 @dataclass(frozen=True)
@@ -99,8 +116,9 @@ class AdjustedCounts(Counts):
 
 
 def make(name: str, settings: Settings) -> Quantifier:
-    """Construct one of the four quantifiers."""
-    return Counts(name) if name in ("cc", "pcc") else AdjustedCounts(name)
+    """Construct one of the six quantifiers."""
+    kinds = {"cc": Counts, "pcc": Counts, "acc": AdjustedCounts, "pacc": AdjustedCounts}
+    return kinds.get(name, NeighbourCounts)(name)
 
 
 def with_votes(posteriors: NDArray[np.floating]) -> Floats32:
@@ -135,3 +153,37 @@ def _means(offsets: Ints, members: Ints, counted: Floats) -> Floats:
     mass = total.sum(axis=1, keepdims=True)
     uniform = np.full_like(total, 1.0 / total.shape[1])
     return np.asarray(np.divide(total, mass, out=uniform, where=mass > 0))
+
+
+@dataclass(frozen=True)
+class NeighbourCounts(AdjustedCounts):
+    """The quantifiers ``nacc`` (votes) and ``npacc`` (posteriors).
+
+    Neighbours are the sources of a node's edges, weighted as the edges are; a loop in
+    the graph makes a node its own neighbour.
+    """
+
+    def predictions(self, posteriors: Floats32, neighbours: Floats | None) -> Floats:
+        """Pairs of a node's prediction i and its neighbours' j, shape (n, C^2).
+
+        A pair is at ``i C + j``. Nodes without neighbours have their own posterior.
+        """
+        if neighbours is None:
+            raise StageError(
+                f"quantifier = {self.name} did not get the sums over neighbours: this "
+                "is an internal error, please report it"
+            )
+        width = posteriors.shape[1]
+        near = neighbours[:, width:] if self.hard else neighbours[:, :width]
+        near = np.where(near.sum(axis=1, keepdims=True) > 0, near, posteriors)
+        mass = near.sum(axis=1, keepdims=True)
+        near = predicted(near / np.where(mass > 0, mass, 1.0), self.hard)
+        pairs = predicted(posteriors, self.hard)[:, :, None] * near[:, None]
+        return pairs.reshape(len(pairs), width * width)
+
+
+def neighbour_sums(
+    adjacency: csr_array[Any], posteriors: NDArray[np.floating]
+) -> Floats:
+    """Sums over in-neighbours in one process, (N, 2 C); row v has those of node v."""
+    return adjacency @ with_votes(posteriors).astype(np.float64)

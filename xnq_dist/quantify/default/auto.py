@@ -30,7 +30,6 @@ import numpy as np
 
 from xnq_dist.core.arrays import Floats
 from xnq_dist.core.settings import Settings
-from xnq_dist.quantify.checks.quality import z_value
 from xnq_dist.quantify.default.drawn import DrawnByClass
 from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.default.node_sums import node_sums
@@ -42,6 +41,7 @@ from xnq_dist.quantify.interface import (
     NodeTable,
     Quantifier,
 )
+from xnq_dist.quantify.quality import z_value
 
 __all__ = [
     "Auto",

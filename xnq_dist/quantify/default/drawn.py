@@ -20,7 +20,6 @@ import numpy as np
 from scipy.special import expit
 
 from xnq_dist.core.arrays import Floats, Floats32
-from xnq_dist.quantify.checks.share_ends import beta_ends
 from xnq_dist.quantify.classic.sld import Sld, guarded_prior
 from xnq_dist.quantify.interface import (
     Communities,
@@ -29,7 +28,8 @@ from xnq_dist.quantify.interface import (
     Quantifier,
     Reference,
 )
-from xnq_dist.readout.diagnostics import skill
+from xnq_dist.quantify.quality import beta_ends
+from xnq_dist.readout.calibration import skill
 
 __all__ = ["DrawnByClass", "class_shifts"]
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from xnq_dist.core.arrays import Floats
 from xnq_dist.core.errors import InputError, SettingsError
-from xnq_dist.core.settings import LabelSettings
+from xnq_dist.core.sections import LabelSettings
 from xnq_dist.quantify.interface import NodeTable
 from xnq_dist.selection.tilt import logit_variance, solve_bias, tilted_mean
 from xnq_dist.selection.verdict import Selection

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
-from xnq_dist.core.method_records import METHODS
 from xnq_dist.core.random_bits import Purpose
+from xnq_dist.core.records import METHODS
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import FileRecord, RunDirectory, Stage
 from xnq_dist.graph import layout
@@ -17,7 +17,7 @@ from xnq_dist.groups.own_groups import Groups, degree_groups
 from xnq_dist.quantify.default.estimator_fit import Held, Learnt
 from xnq_dist.quantify.default.scenarios import tilt_of
 from xnq_dist.quantify.interface import NodeTable
-from xnq_dist.readout.plus.variants import node_folds
+from xnq_dist.readout.plus.first_stage import node_folds
 from xnq_dist.readout.rows import located, sample_rows
 from xnq_dist.reservoir.context import join
 from xnq_dist.selection.scored_rows import MAX_NODES, ScoredRows, bounded, log_rates

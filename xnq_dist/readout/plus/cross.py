@@ -1,8 +1,8 @@
 """Cross-fitting of xnq+: first stages of every variant, label features, rows.
 
 One task joins the labelled rows; label features count all labels, and everything else
-stays in files, one per partition. `variants` lists the folds that are hidden from each
-model.
+stays in files, one per partition. `first_stage.Variants` lists the folds that are
+hidden from each model.
 """
 
 from __future__ import annotations
@@ -19,7 +19,15 @@ from xnq_dist.core.arrays import Floats, Ints, Ints32, slices
 from xnq_dist.core.store import FileRecord
 from xnq_dist.core.waiting import gather
 from xnq_dist.readout.logistic import warn_of_unconverged
-from xnq_dist.readout.plus.first_stage import GRID, FirstStage, columns_of, fit_block
+from xnq_dist.readout.plus.first_stage import (
+    GRID,
+    FirstStage,
+    Variants,
+    class_priors,
+    columns_of,
+    fit_block,
+    node_folds,
+)
 from xnq_dist.readout.plus.label_features import (
     Around,
     feature_count,
@@ -31,10 +39,9 @@ from xnq_dist.readout.plus.second_stage import (
     second_rows,
     used_by_trees,
 )
-from xnq_dist.readout.plus.variants import Variants, class_priors, node_folds
 from xnq_dist.readout.rows import located
 from xnq_dist.readout.saved import flat
-from xnq_dist.readout.work import ReadoutWork
+from xnq_dist.readout.stage import ReadoutWork
 from xnq_dist.reservoir.context import join
 
 if TYPE_CHECKING:

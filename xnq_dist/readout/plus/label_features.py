@@ -25,10 +25,9 @@ from numpy.typing import NDArray
 from xnq_dist.core.arrays import Floats, Floats32, Ints, slices
 from xnq_dist.core.store import Attempt, FileRecord, Stage
 from xnq_dist.core.waiting import gather
-from xnq_dist.readout.plus.first_stage import FirstStage
-from xnq_dist.readout.plus.variants import Variants
+from xnq_dist.readout.plus.first_stage import FirstStage, Variants
 from xnq_dist.readout.rows import FEATURES, Part
-from xnq_dist.readout.work import ReadoutWork
+from xnq_dist.readout.stage import ReadoutWork
 from xnq_dist.reservoir.propagation import propagate
 
 __all__ = [

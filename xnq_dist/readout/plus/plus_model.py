@@ -12,14 +12,13 @@ from xnq_dist.core.arrays import Floats, Floats32, Ints
 from xnq_dist.core.store import Attempt, FileRecord, Stage
 from xnq_dist.readout.calibration import Calibration
 from xnq_dist.readout.logistic import log_shares
-from xnq_dist.readout.plus.first_stage import FirstStage
+from xnq_dist.readout.plus.first_stage import FirstStage, node_folds
 from xnq_dist.readout.plus.label_features import read_features
 from xnq_dist.readout.plus.second_stage import (
     SecondStage,
     second_rows,
     used_by_trees,
 )
-from xnq_dist.readout.plus.variants import node_folds
 from xnq_dist.readout.rows import OWN, Part, write_scored
 from xnq_dist.readout.saved import nested
 

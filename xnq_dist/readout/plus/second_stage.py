@@ -29,9 +29,8 @@ from scipy.optimize import minimize
 from scipy.special import softmax
 
 from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
-from xnq_dist.core.blocks import one_blas_thread
-from xnq_dist.readout.diagnostics import skill
-from xnq_dist.readout.lbfgs import STACKED
+from xnq_dist.core.threads import one_blas_thread
+from xnq_dist.readout.calibration import skill
 from xnq_dist.readout.logistic import (
     LinearModel,
     decision,
@@ -39,7 +38,7 @@ from xnq_dist.readout.logistic import (
     row_losses,
     stacked,
 )
-from xnq_dist.readout.objective import Rows
+from xnq_dist.readout.objective import STACKED, Rows
 from xnq_dist.readout.plus.first_stage import columns_of
 from xnq_dist.readout.plus.trees import (
     Bins,

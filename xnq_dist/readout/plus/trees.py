@@ -25,9 +25,8 @@ from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
-from xnq_dist.core.kernel import kernel
+from xnq_dist.core.kernel import add_to_row, kernel
 from xnq_dist.core.random_bits import GAMMA, mix
-from xnq_dist.core.simd import add_to_row
 from xnq_dist.readout.logistic import row_losses
 
 __all__ = [

@@ -1,17 +1,24 @@
-"""One verdict on each estimate, from its interval; and standard errors."""
+"""Quality and suppression of estimates; ends of intervals of shares.
+
+Communities of fewer than `disclosure.min_size` members are suppressed. What follows
+from several published results is not looked for, such as the difference of two
+communities that share all but a few members: see docs/concepts/disclosure.md.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from scipy.special import ndtri
+from scipy.special import betaincinv, ndtri
 
 from xnq_dist.core.arrays import Bools, Floats
-from xnq_dist.core.settings import QualitySettings
+from xnq_dist.core.sections import QualitySettings
+from xnq_dist.core.settings import Settings
 
 __all__ = [
     "CAUTION",
@@ -19,12 +26,52 @@ __all__ = [
     "PUBLISHABLE",
     "SUPPRESSED",
     "VALUES",
+    "beta_ends",
     "blanked",
     "qualities",
     "standard_errors",
+    "too_small",
     "without_values",
     "z_value",
 ]
+
+MIN_VARIANCE = 1e-12
+MAX_OF_BERNOULLI = 0.9
+"""Maximum variance of a share's distribution, in units of q (1 - q)."""
+
+
+def beta_ends(mean: Floats, variance: Floats, level: float) -> Floats:
+    """Ends of the interval of a share: of the Beta distribution with these moments.
+
+    The variance is limited to what such a distribution can have; a mean of 0 or 1 is
+    certain. The first axis of the result has the lower and the upper end.
+
+    Examples
+    --------
+    >>> beta_ends(np.array([0.5, 1.0]), np.array([1 / 12, 0.0]), 0.9).round(3).tolist()
+    [[0.05, 1.0], [0.95, 1.0]]
+    """
+    spread = mean * (1 - mean)
+    inside = spread > 0
+    limited = np.clip(variance, MIN_VARIANCE, MAX_OF_BERNOULLI * spread)
+    strength = np.divide(spread, limited, out=np.full_like(spread, 2.0), where=inside)
+    a = np.where(inside, mean * (strength - 1), 1.0)
+    b = np.where(inside, (1 - mean) * (strength - 1), 1.0)
+    tail = (1 - level) / 2
+    ends = betaincinv(a, b, tail), betaincinv(a, b, 1 - tail)
+    return np.where(inside, ends, mean)
+
+
+def too_small(arrays: Mapping[str, NDArray[Any]], settings: Settings) -> Bools:
+    """Communities that are suppressed, shape (S,), from `prevalence_arrays`.
+
+    Members are those that the estimate is about. Where nothing is estimated, the note
+    has another reason.
+    """
+    about = "n_estimated" if settings.labelled == "exclude" else "n_nodes"
+    small = arrays[about] < settings.disclosure.min_size
+    estimated = ~np.isnan(arrays["prevalence"]).all(axis=1)
+    return np.asarray(small & estimated)
 
 
 PUBLISHABLE, CAUTION = "publishable", "caution"

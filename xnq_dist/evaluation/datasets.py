@@ -2,6 +2,10 @@
 
 PyTorch Geometric (extra ``gnn``) downloads the public files; this module writes them as
 the tables that every other graph comes as.
+
+Graphs of a family are similar (Twitch networks of several countries, two tasks on one
+citation graph). The error on a graph is too optimistic if a constant was chosen on
+another graph of its family, so evaluations leave out complete families.
 """
 
 from __future__ import annotations
@@ -19,7 +23,23 @@ import pyarrow.parquet as pq
 from xnq_dist.core.errors import InfrastructureError, InputError, SettingsError
 from xnq_dist.graph.values import column_of
 
-__all__ = ["TABLES", "TASKS", "VARIABLE", "download"]
+__all__ = ["TABLES", "TASKS", "VARIABLE", "download", "family_of"]
+
+FAMILIES = ("cora", "facebook100", "twitch")
+"""Names of families, whose graphs are named FAMILY or FAMILY-..."""
+
+
+def family_of(name: str) -> str:
+    """The family of a graph or task of this name; the name if it has no family.
+
+    Examples
+    --------
+    >>> family_of("twitch-engb"), family_of("minesweeper")
+    ('twitch', 'minesweeper')
+    """
+    first = name.partition("-")[0]
+    return first if first in FAMILIES else name
+
 
 VARIABLE = "XNQ_DATA_DIR"
 """Environment variable that names the parent folder of the graphs' folders."""

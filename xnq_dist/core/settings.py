@@ -1,9 +1,7 @@
 """All settings of a run, by meaning.
 
-A module for tables, communities, the method, results and the machine each; `Settings`
-holds their sections.
-The YAML file and ``--set`` use these names. `core.config` resolves them once; they are
-frozen and passed on.
+`Settings` holds the sections (`core.sections`). The YAML file and ``--set`` use these
+names. `core.config` resolves them once; they are frozen and passed on.
 """
 
 from __future__ import annotations
@@ -14,71 +12,33 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from xnq_dist.core.clusters import CLUSTERS
-from xnq_dist.core.method_records import METHODS, RECURRENT_SCALES
-from xnq_dist.core.quantifiers import QUANTIFIERS
-from xnq_dist.core.settings.communities import (
+from xnq_dist.core.records import METHODS, QUANTIFIERS, RECURRENT_SCALES
+from xnq_dist.core.sections import (
+    AnomalySettings,
     AutoSettings,
+    CheckpointSettings,
+    CheckSettings,
+    ClusterSettings,
+    ColumnSettings,
+    DisclosureSettings,
+    EmbeddingSettings,
+    ExchangeSettings,
+    FeatureSettings,
+    InputSettings,
+    IntervalSettings,
     LabelSettings,
     LeidenSettings,
     MembershipSettings,
-    Missing,
-)
-from xnq_dist.core.settings.machine import ClusterSettings, SlurmSettings
-from xnq_dist.core.settings.method import (
-    CheckpointSettings,
-    EmbeddingSettings,
-    ExchangeSettings,
-    ReadoutSettings,
-    ReservoirSettings,
-)
-from xnq_dist.core.settings.results import (
-    AnomalySettings,
-    DisclosureSettings,
-    IntervalSettings,
     QualitySettings,
+    ReadoutSettings,
     ReportSettings,
+    ReservoirSettings,
     RetentionSettings,
+    Section,
     WatchSettings,
 )
-from xnq_dist.core.settings.section import Section
-from xnq_dist.core.settings.tables import (
-    TITLES,
-    CheckSettings,
-    Code,
-    ColumnSettings,
-    FeatureSettings,
-    InputSettings,
-)
 
-__all__ = [
-    "TITLES",
-    "AnomalySettings",
-    "AutoSettings",
-    "CheckSettings",
-    "CheckpointSettings",
-    "ClusterSettings",
-    "Code",
-    "ColumnSettings",
-    "DisclosureSettings",
-    "EmbeddingSettings",
-    "ExchangeSettings",
-    "FeatureSettings",
-    "InputSettings",
-    "IntervalSettings",
-    "LabelSettings",
-    "LeidenSettings",
-    "MembershipSettings",
-    "Missing",
-    "QualitySettings",
-    "ReadoutSettings",
-    "ReportSettings",
-    "ReservoirSettings",
-    "RetentionSettings",
-    "Section",
-    "Settings",
-    "SlurmSettings",
-    "WatchSettings",
-]
+__all__ = ["Settings"]
 
 
 class Settings(Section):

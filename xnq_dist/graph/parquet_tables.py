@@ -1,4 +1,4 @@
-"""Parquet."""
+"""Tables in Parquet."""
 
 from __future__ import annotations
 

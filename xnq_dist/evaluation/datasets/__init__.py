@@ -1,1 +1,0 @@
-"""Download of the paper's graphs and their conversion to tables that `run` reads."""

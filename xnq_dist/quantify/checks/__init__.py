@@ -1,1 +1,0 @@
-"""Quality and suppression of estimates, and ends of intervals of shares."""
