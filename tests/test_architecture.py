@@ -88,21 +88,21 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 187_831,
+    "all": 187_937,
     "core": 25_826,
     "graph": 35_894,
     "reservoir": 17_635,
     "groups": 2_144,
     "plan and needs": 5_591,
     "pipeline and the modules next to it": 4_857,
-    "command line and flows": 7_413,
+    "command line and flows": 7_417,
     "readout": 20_525,
     "quantify and selection": 28_268,
-    "steps": 9_097,
+    "steps": 9_117,
     "report": 5_449,
-    "api": 4_580,
+    "api": 4_582,
     "monitor": 2_547,
-    "evaluation": 21_022,
+    "evaluation": 21_102,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
 

@@ -123,7 +123,10 @@ def test_a_pickled_result_is_complete_in_itself(result, tmp_path):
 
 
 def test_temporary_folders_go_with_their_result(graph, result, tmp_path, monkeypatch):
-    assert Path(result.run).parent.is_dir()
+    folder = Path(result.run).parent
+    assert folder.is_dir()
+    # Runs delete such folders of processes that were killed.
+    assert f"-{os.getpid()}-" in folder.name
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with pytest.raises(InputError) as error:
         estimate_prevalence(graph.nodes, graph.edges, MEMBERS, columns__src="from")

@@ -234,10 +234,10 @@ def test_plan_refuses_an_ingest_that_does_not_fit(monkeypatch):
     exact = load_settings(overrides=["partitioner=stream", all_edges])
     assert add_up(SIZE, exact, 4, WORKERS, detects=True).client_memory > 10**9
     # Streamed, detection stays within input.memory.
-    streamed = add_up(SIZE, load_settings(overrides=small), 4, WORKERS, detects=True)
-    check_client_fits(replace(streamed, client_limit=2**30))
+    small_plan = add_up(SIZE, load_settings(overrides=small), 4, WORKERS, detects=True)
+    check_client_fits(replace(small_plan, client_limit=2**30))
     monkeypatch.setattr(streamed, "REFERENCE_EDGES", SIZE.edges)
-    assert streamed.scratch_disk > add_up(SIZE, exact, 4, WORKERS).scratch_disk
+    assert small_plan.scratch_disk > add_up(SIZE, exact, 4, WORKERS).scratch_disk
 
 
 def test_plan_refuses_a_disk_that_is_too_small(tmp_path, monkeypatch):

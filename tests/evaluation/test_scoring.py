@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from xnq_dist.core.errors import InputError, StageError
+from xnq_dist.core.errors import InputError, SettingsError, StageError
 from xnq_dist.core.settings import Settings
 from xnq_dist.evaluation.protocol import draw_samples
 from xnq_dist.evaluation.scoring import (
     calibrated,
+    check_of_samples,
     errors_of,
     estimates,
     quantifiers_for,
@@ -88,8 +89,8 @@ def test_quantifiers_of_two_classes_are_refused_for_more():
     with pytest.raises(InputError, match=r"'hdy' is defined for two classes.*has 7"):
         quantifiers_for(["sld", "hdy"], 7, crisp=False)
     assert "hdy" not in quantifiers_for(None, 7, crisp=False)
-    with pytest.raises(InputError, match="'npacc' needs communities of a graph"):
-        quantifiers_for(["sld", "npacc"], 2, crisp=False)
+    with pytest.raises(SettingsError, match="'npacc' needs communities of a graph"):
+        check_of_samples(["sld", "npacc"])
     assert not {"auto", "nacc", "npacc"} & set(quantifiers_for(None, 2, crisp=False))
     assert set(quantifiers_for(None, 2, crisp=True)) == {"cc", "acc"}
     assert quantifiers_for(["sld"], 2, crisp=True) == ()

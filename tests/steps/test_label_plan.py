@@ -35,7 +35,7 @@ from xnq_dist.steps.allocation import (
     choose,
     proportional,
 )
-from xnq_dist.steps.label_plan import plan_labels, write_plan
+from xnq_dist.steps.label_plan import plan_labels, plan_writer
 
 AUTO = "quantifier=auto"
 
@@ -238,7 +238,7 @@ def test_a_plan_is_a_table_of_unlabelled_nodes_with_weights(finished, tmp_path, 
     made, sets, where = finished
     plan = plan_labels(where, 20, seed=3)
     path = str(tmp_path / "new" / f"plan.{ending}")
-    write_plan(plan, path)
+    plan_writer(path)(plan)
     table = pq.read_table(path) if ending == "parquet" else pacsv.read_csv(path)
     rows = table.to_pylist()
     assert len(rows) == 20
@@ -295,7 +295,7 @@ def test_errors_name_the_faulty_option_or_table(finished, tmp_path):
         ("cannot be written", "file/plan.csv"),
     ):
         with pytest.raises(SettingsError, match=words):
-            write_plan(plan, str(tmp_path / path))
+            plan_writer(str(tmp_path / path))(plan)
     record = RunRecord.read(Folder.of(where))
     memberships = Path(record.sources["memberships"])
     table = pq.read_table(memberships)

@@ -13,7 +13,7 @@ from xnq_dist.api.frames import Tables, tables_of
 from xnq_dist.api.result import PrevalenceResult
 from xnq_dist.core.config import merged, nested, validate_settings
 from xnq_dist.core.errors import XnqError
-from xnq_dist.core.failures import TEMPORARY
+from xnq_dist.core.leftovers import owned_name
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Settings
 from xnq_dist.jobs import run_all
@@ -123,8 +123,12 @@ def run_tables(
 
 @contextmanager
 def temporary_folder() -> Iterator[str]:
-    """A folder that is deleted if the block fails; the error does not name it."""
-    folder = tempfile.mkdtemp(prefix=TEMPORARY)
+    """A folder that is deleted if the block fails; the error does not name it.
+
+    If this process is killed, a later run deletes it.
+    """
+    folder = f"{tempfile.gettempdir()}/{owned_name()}"
+    Path(folder).mkdir(0o700)
     try:
         yield folder
     except BaseException as error:

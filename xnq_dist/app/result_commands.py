@@ -99,10 +99,11 @@ def label_plan(
     labels may have been chosen by class: also copy the column label_weight, with 1 for
     earlier labels, and set columns.label_weight=label_weight, labels.drawn=weighted.
     """
-    from xnq_dist.steps.label_plan import plan_labels, write_plan
+    from xnq_dist.steps.label_plan import plan_labels, plan_writer
 
+    write = plan_writer(out)
     plan = plan_labels(directory, budget, community, worst, seed)
-    write_plan(plan, out)
+    write(plan)
     typer.echo(
         f"{plan.table.num_rows:,} of {plan.unlabelled:,} unlabelled nodes to label, in "
         f"{out}\n\nhalf-widths of intervals in points\n{'community':<32}"

@@ -44,6 +44,7 @@ from xnq_dist.evaluation.regions import (
     draw_samples_by_class,
 )
 from xnq_dist.evaluation.rivals import rival_scores
+from xnq_dist.evaluation.scoring import defined_quantifiers
 from xnq_dist.evaluation.search import NodeRows
 from xnq_dist.evaluation.task import EvaluationWork, keep_arrays
 from xnq_dist.graph import layout
@@ -123,6 +124,7 @@ def evaluate_communities(
         When there are too few labels, or no community is large enough.
     """
     task, adjacency = work.task(), work.adjacency()
+    defined_quantifiers(plan.quantifiers, task.n_classes)  # before any estimate
     adjacency.sort_indices()
     groups = tuple(
         leiden(adjacency, resolution, work.settings.seed, quick=True)

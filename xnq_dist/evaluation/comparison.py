@@ -179,6 +179,9 @@ def run_evaluation(
     from xnq_dist.evaluation.methods.known_methods import choose_methods
     from xnq_dist.evaluation.on_workers import evaluate_method
     from xnq_dist.evaluation.paper import paper_tables
+    from xnq_dist.evaluation.scoring import check_of_samples
+
+    check_of_samples(quantifiers or ())
 
     def jobs_of(has_features: bool) -> Mapping[str, tuple[Any, ...]]:
         chosen = choose_methods(methods, has_features)

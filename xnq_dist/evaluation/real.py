@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
-from xnq_dist.core.records import QUANTIFIERS
 from xnq_dist.core.settings import Settings
 from xnq_dist.evaluation.regions import DECLARED
 from xnq_dist.evaluation.rivals import rival_estimates
-from xnq_dist.evaluation.scoring import errors_of
+from xnq_dist.evaluation.scoring import defined_quantifiers, errors_of
 from xnq_dist.quantify.bootstrap import Bootstrap
 from xnq_dist.quantify.classic.counts import neighbour_sums
 from xnq_dist.quantify.default.auto import Auto
@@ -140,11 +139,8 @@ def estimators_of(
         case.held,
     )
     of_drawn = DrawnByClass(settings.intervals.level)
-    quantifiers = [
-        make_quantifier(name, settings)
-        for name in names or QUANTIFIERS
-        if QUANTIFIERS[name].defined_for(len(prior))
-    ]
+    defined = defined_quantifiers(names, len(prior))
+    quantifiers = [make_quantifier(name, settings) for name in defined]
     bootstraps = [Bootstrap.of(each, settings, nodes) for each in quantifiers]
 
     def auto(plain: Auto, sets: Communities) -> Estimates:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Ints
-from xnq_dist.core.errors import InputError, StageError
+from xnq_dist.core.errors import InputError, SettingsError, StageError
 from xnq_dist.core.records import QUANTIFIERS
 from xnq_dist.core.settings import Settings
 from xnq_dist.evaluation.protocol import Samples
@@ -16,7 +16,14 @@ from xnq_dist.evaluation.task import Scores, Task
 from xnq_dist.quantify.interface import NodeTable, Reference, make_quantifier
 from xnq_dist.readout.calibration import MOVES_PRIOR, fit_calibration
 
-__all__ = ["calibrated", "errors_of", "estimates", "quantifiers_for"]
+__all__ = [
+    "calibrated",
+    "check_of_samples",
+    "defined_quantifiers",
+    "errors_of",
+    "estimates",
+    "quantifiers_for",
+]
 
 
 def errors_of(
@@ -40,41 +47,47 @@ def errors_of(
     return {"ae": error.mean(axis=1), "rae": (error / (true + eps)).mean(axis=1)}
 
 
-def quantifiers_for(
-    requested: Sequence[str] | None, n_classes: int, crisp: bool
-) -> tuple[str, ...]:
-    """Names of the quantifiers that are defined for a task and a kind of scores.
+def check_of_samples(requested: Sequence[str]) -> None:
+    """Raise a `SettingsError` if a quantifier is not defined for samples."""
+    for name in requested:
+        if _of_graph(name):
+            raise SettingsError(
+                f"quantifier {name!r} needs communities of a graph, and these are "
+                "samples without edges: use sld, or evaluate it with --communities"
+            )
 
-    Parameters
-    ----------
-    requested
-        Names that were requested; None: all that are defined.
-    crisp
-        Whether scores are votes only.
+
+def defined_quantifiers(requested: Sequence[str] | None, n_classes: int) -> list[str]:
+    """Names of the quantifiers that are defined for this number of classes.
 
     Raises
     ------
     InputError
-        When a requested quantifier is not defined for samples without edges or for the
-        number of classes.
+        When a requested one is not; None: all that are.
     """
-    chosen = []
-    for name in QUANTIFIERS if requested is None else requested:
-        one = QUANTIFIERS[name]
-        of_graph, defined = one.graph or one.neighbours, one.defined_for(n_classes)
-        if requested is not None and of_graph:
-            raise InputError(
-                f"quantifier {name!r} needs communities of a graph, and these are "
-                "samples without edges: use sld, or evaluate it with --communities"
-            )
-        if requested is not None and not defined:
+    for name in requested or ():
+        if not QUANTIFIERS[name].defined_for(n_classes):
             raise InputError(
                 f"quantifier {name!r} is defined for two classes, and the task has "
                 f"{n_classes}: name a positive class (--positive), or use dmy"
             )
-        if defined and not of_graph and (one.votes or not crisp):
-            chosen.append(name)
-    return tuple(chosen)
+    names = QUANTIFIERS if requested is None else requested
+    return [name for name in names if QUANTIFIERS[name].defined_for(n_classes)]
+
+
+def quantifiers_for(
+    requested: Sequence[str] | None, n_classes: int, crisp: bool
+) -> tuple[str, ...]:
+    """Those for samples of a task; `crisp`: whether scores are votes only."""
+    return tuple(
+        name
+        for name in defined_quantifiers(requested, n_classes)
+        if not _of_graph(name) and (QUANTIFIERS[name].votes or not crisp)
+    )
+
+
+def _of_graph(name: str) -> bool:
+    return QUANTIFIERS[name].graph or QUANTIFIERS[name].neighbours
 
 
 def calibrated(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from xnq_dist.quantify.quality import z_value
 from xnq_dist.steps.allocation import Strata, allocate, choose, proportional
 from xnq_dist.steps.contrast import Finished
 
-__all__ = ["LabelPlan", "Predicted", "plan_labels", "write_plan"]
+__all__ = ["LabelPlan", "Predicted", "plan_labels", "plan_writer"]
 
 MAX_COMMUNITIES = 1000
 
@@ -143,26 +144,30 @@ def plan_labels(
     return LabelPlan(conform(table, "label_plan", "plan"), predicted, unlabelled)
 
 
-def write_plan(plan: LabelPlan, path: str) -> None:
-    """Write the table of a plan as Parquet or CSV, by the path's suffix.
+def plan_writer(path: str) -> Callable[[LabelPlan], None]:
+    """A function that writes the table of a plan as Parquet or CSV, by the suffix.
 
     Raises
     ------
     SettingsError
-        For another suffix, or a path that cannot be written.
+        For another suffix; by the function, if the path cannot be written.
     """
-    if not path.endswith((".parquet", ".csv")):
+    formats = {".csv": pacsv.write_csv, ".parquet": pq.write_table}
+    if Path(path).suffix not in formats:
         raise SettingsError(
             f"--out {path} ends neither in .parquet nor in .csv: use one of both"
         )
-    write = pacsv.write_csv if path.endswith(".csv") else pq.write_table
-    try:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        write(plan.table, path)
-    except OSError as error:
-        raise SettingsError(
-            f"--out {path} cannot be written ({error}): name another file"
-        ) from error
+
+    def write(plan: LabelPlan) -> None:
+        try:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            formats[Path(path).suffix](plan.table, path)
+        except OSError as error:
+            raise SettingsError(
+                f"--out {path} cannot be written ({error}): name another file"
+            ) from error
+
+    return write
 
 
 def _targets(
