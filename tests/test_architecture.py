@@ -88,15 +88,15 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 187_937,
+    "all": 188_014,
     "core": 25_826,
-    "graph": 35_894,
+    "graph": 35_908,
     "reservoir": 17_635,
     "groups": 2_144,
     "plan and needs": 5_591,
     "pipeline and the modules next to it": 4_857,
     "command line and flows": 7_417,
-    "readout": 20_525,
+    "readout": 20_588,
     "quantify and selection": 28_268,
     "steps": 9_117,
     "report": 5_449,

@@ -213,7 +213,9 @@ class PairSorter:
             parts.append((keys[some], weights[some]))
         keys = np.concatenate([np.empty(0, np.int64), *(keys for keys, _ in parts)])
         weights = np.concatenate([np.empty(0), *(some for _, some in parts)])
-        pairs, values = self._settled(*_ordered(keys, weights), conflict)
+        if len(runs) > 1:
+            keys, weights = _ordered(keys, weights)
+        pairs, values = self._settled(keys, weights, conflict)
         degrees = np.bincount((pairs >> self._bits) - first, minlength=last - first)
         minor = pairs & ((1 << self._bits) - 1)
         return SparseRows(first, offsets_of(degrees), minor, values)

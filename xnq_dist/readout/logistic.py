@@ -34,7 +34,7 @@ from scipy.special import log_softmax
 
 from xnq_dist.core.arrays import Floats, Floats32, Ints32, slices
 from xnq_dist.core.errors import InputError
-from xnq_dist.core.products import product
+from xnq_dist.core.products import VECTOR_BYTES, VECTORS, product
 from xnq_dist.core.threads import map_threads, one_blas_thread
 from xnq_dist.readout.objective import (
     CONVERGED,
@@ -67,6 +67,8 @@ ROUNDS, COLUMNS_A_ROUND = 12, 24
 additional evaluation: a Hessian takes longer the more columns it has."""
 REFRESHES = 20
 """Maximum number of times that the coordinates are rescaled."""
+PANEL = VECTORS * VECTOR_BYTES // 8
+"""Columns that `multiply` computes at a time."""
 HALF = 0.5
 """Pseudo-labels of each class that smoothing adds."""
 
@@ -104,8 +106,12 @@ def fit_jobs(jobs: Sequence[FitJob], threads: int = 1) -> list[LinearModel]:
     Each class must have a row outside the hidden folds, unless the rows are smoothed.
     A fit that does not reach its tolerance has `converged` False.
     """
-    size = max(1, -(-len(jobs) // threads))
-    shares = [jobs[block] for block in slices(len(jobs), size)]
+    # Of the same rows, a thread's fits take as long as those that fill its panels.
+    filling = 1
+    if len({job.rows for job in jobs}) == 1:
+        filling = max(1, PANEL // jobs[0].rows.outputs)
+    size = -(-len(jobs) // (threads * filling)) * filling
+    shares = [jobs[block] for block in slices(len(jobs), max(1, size))]
     return list(chain(*map_threads(_fit_together, shares, threads)))
 
 
@@ -190,7 +196,7 @@ def _search(job: FitJob, scale: _Scale) -> Generator[Problem, Sums, LinearModel]
     Yields points, is sent their `Rows.sums`, and returns the model.
     """
     rows = job.rows
-    outputs = 1 if rows.n_classes == 2 else rows.n_classes
+    outputs = rows.outputs
     count, mean = rows.moments.without(job.hidden)
     count = count or 1.0
     middle, root, ridge = mean, 0.5, rows.penalty / (job.C * count)

@@ -231,6 +231,11 @@ class Rows:
         """Weights of the rows, 0 without a fold, shape (n,)."""
         return np.where(self.folds >= 0, self.weights, 0.0)
 
+    @property
+    def outputs(self) -> int:
+        """Logits of a row: of two classes, that of the first is 0."""
+        return 1 if self.n_classes == 2 else self.n_classes
+
     def blocks(self, least: int = 1) -> list[slice]:
         """Blocks of `least` rows, or more that fit in a level-2 cache as float64."""
         count, width = self.x.shape
