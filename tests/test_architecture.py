@@ -88,7 +88,7 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 188_014,
+    "all": 188_022,
     "core": 25_826,
     "graph": 35_908,
     "reservoir": 17_635,
@@ -96,7 +96,7 @@ BUDGETS = {
     "plan and needs": 5_591,
     "pipeline and the modules next to it": 4_857,
     "command line and flows": 7_417,
-    "readout": 20_588,
+    "readout": 20_596,
     "quantify and selection": 28_268,
     "steps": 9_117,
     "report": 5_449,

@@ -106,12 +106,12 @@ def fit_jobs(jobs: Sequence[FitJob], threads: int = 1) -> list[LinearModel]:
     Each class must have a row outside the hidden folds, unless the rows are smoothed.
     A fit that does not reach its tolerance has `converged` False.
     """
-    # Of the same rows, a thread's fits take as long as those that fill its panels.
-    filling = 1
+    count = len(jobs)
     if len({job.rows for job in jobs}) == 1:
-        filling = max(1, PANEL // jobs[0].rows.outputs)
-    size = -(-len(jobs) // (threads * filling)) * filling
-    shares = [jobs[block] for block in slices(len(jobs), max(1, size))]
+        # Fits of the same rows take as long as one, while they fill one panel.
+        count = -(-count * jobs[0].rows.outputs // PANEL)
+    size = max(1, -(-len(jobs) // max(1, min(threads, count))))
+    shares = [jobs[block] for block in slices(len(jobs), size)]
     return list(chain(*map_threads(_fit_together, shares, threads)))
 
 
