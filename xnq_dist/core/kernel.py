@@ -48,6 +48,9 @@ _VECTOR = ir.VectorType(ir.FloatType(), WIDTH)
 _WORD = ir.IntType(32)
 
 
+_FOUR = ir.VectorType(ir.DoubleType(), 4)
+
+
 def _pointer(call: Sequence[Any], which: int, row: Any, column: Any, kind: Any) -> Any:
     """Pointer to what starts at an element of an argument, of this LLVM type.
 
@@ -147,9 +150,6 @@ def sum_nonzeros(
         return context.get_dummy_value()
 
     return signature, generate
-
-
-_FOUR = ir.VectorType(ir.DoubleType(), 4)
 
 
 @intrinsic

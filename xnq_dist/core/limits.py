@@ -20,6 +20,16 @@ TREE = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
 
 
+# The option's number in glibc's malloc.h, and its value; -1 is the highest threshold.
+_OPTIONS = {
+    "MALLOC_MMAP_MAX_": (-4, 0),
+    "MALLOC_ARENA_MAX": (-8, 1),
+    "MALLOC_TRIM_THRESHOLD_": (-1, -1),
+}
+ALLOCATOR = {name: str(value) for name, (_, value) in _OPTIONS.items()}
+"""Environment variables of processes that are started."""
+
+
 def free_memory() -> int:
     """Bytes of memory that are free: on the machine and under each limit."""
     import psutil
@@ -87,16 +97,6 @@ def _cached(group: Path) -> int:
     words = _words(group / "memory.stat")
     facts = dict(zip(words[::2], words[1::2], strict=False))
     return int(facts.get("total_inactive_file", facts.get("inactive_file", 0)))
-
-
-# The option's number in glibc's malloc.h, and its value; -1 is the highest threshold.
-_OPTIONS = {
-    "MALLOC_MMAP_MAX_": (-4, 0),
-    "MALLOC_ARENA_MAX": (-8, 1),
-    "MALLOC_TRIM_THRESHOLD_": (-1, -1),
-}
-ALLOCATOR = {name: str(value) for name, (_, value) in _OPTIONS.items()}
-"""Environment variables of processes that are started."""
 
 
 def keep_free_memory() -> None:

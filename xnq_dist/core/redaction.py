@@ -38,6 +38,9 @@ _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"`<>]+")
 _PARAMETER = re.compile(r"([?&;])([^=&;?/]+)=([^&;]*)")
 
 
+_NOT_XML = re.compile("[\x00-\x1f\x7f\ufffe\uffff]")
+
+
 def redacted(value: Any) -> Any:
     """The value with the credentials of every URI in it replaced by ``***``.
 
@@ -133,9 +136,6 @@ def _hide_one(match: re.Match[str]) -> str:
     mark, name, value = match.groups()
     plain = name.lower() in _HARMLESS and "@" not in value and "%40" not in value
     return f"{mark}{name}={value if plain else HIDDEN}"
-
-
-_NOT_XML = re.compile("[\x00-\x1f\x7f\ufffe\uffff]")
 
 
 def plain(text: str, limit: int | None = None) -> str:

@@ -64,6 +64,35 @@ SizeOrAuto = Literal["auto"] | Size
 CountOrAuto = Annotated[int, Field(ge=1)] | Literal["auto"]
 
 
+Code = Literal[
+    "feature-id",
+    "feature-label",
+    "few-matches",
+    "label-case",
+    "label-ids",
+]
+"""Findings of the profile that can be accepted."""
+TITLES = {
+    "nodes": "node table",
+    "edges": "edge table",
+    "memberships": "memberships table",
+    "labels": "table of labels",
+}
+"""The tables' names in messages, by key."""
+PRIOR_TOLERANCE = 1e-6
+"""Allowed distance of the sum of labels.prior from 1."""
+MAX_ROWS = 200_000
+"""Maximum number of labelled rows that models are fitted to: with so few columns, more
+rows barely improve them."""
+VALUE_BYTES = 8
+"""Bytes per value of a labelled row: float32 as gathered, and again in sorted rows."""
+Scale = Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)]
+Scales = Annotated[tuple[Scale, ...], Field(min_length=1, max_length=64)]
+Width = Annotated[float, Field(ge=0, le=1)]
+Line = Annotated[str, Field(pattern=r"^[^\n\r]+$")]
+Name = Annotated[str, Field(pattern=r"^[^\s'\"$`;&|<>]+$")]
+
+
 def _as_text(value: Any) -> Any:
     # As in the tables: YAML reads 1, true and null as other types.
     return json.dumps(value) if isinstance(value, int | float | None) else value
@@ -98,23 +127,6 @@ class Section(BaseModel):
         # Dask logs the arguments of failed tasks: hide credentials.
         for name, value in super().__repr_args__():
             yield name, redacted(value)
-
-
-Code = Literal[
-    "feature-id",
-    "feature-label",
-    "few-matches",
-    "label-case",
-    "label-ids",
-]
-"""Findings of the profile that can be accepted."""
-TITLES = {
-    "nodes": "node table",
-    "edges": "edge table",
-    "memberships": "memberships table",
-    "labels": "table of labels",
-}
-"""The tables' names in messages, by key."""
 
 
 class ColumnSettings(Section):
@@ -228,9 +240,6 @@ class CheckSettings(Section):
 Missing = Literal["auto"] | tuple[Text, ...]
 """Values of labels that mean unlabelled; auto: the words of `graph.labels`."""
 
-PRIOR_TOLERANCE = 1e-6
-"""Allowed distance of the sum of labels.prior from 1."""
-
 
 class LabelSettings(Section):
     """How nodes were chosen for labelling."""
@@ -289,17 +298,6 @@ class LeidenSettings(Section):
 
     resolution: float = Field(1.0, gt=0, allow_inf_nan=False)
     """resolution of the modularity; larger values give more communities"""
-
-
-MAX_ROWS = 200_000
-"""Maximum number of labelled rows that models are fitted to: with so few columns, more
-rows barely improve them."""
-VALUE_BYTES = 8
-"""Bytes per value of a labelled row: float32 as gathered, and again in sorted rows."""
-
-Scale = Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)]
-
-Scales = Annotated[tuple[Scale, ...], Field(min_length=1, max_length=64)]
 
 
 class ReservoirSettings(Section):
@@ -372,7 +370,6 @@ class ReadoutSettings(Section):
         return min(self.memory_bytes // (VALUE_BYTES * columns), MAX_ROWS)
 
 
-Width = Annotated[float, Field(ge=0, le=1)]
 Word = Annotated[Text, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
@@ -459,11 +456,6 @@ class WatchSettings(Section):
     address: str | None = Field(None, pattern=r"^https?://")
     """address under which a web server shows the run directory, for links to the report
     on Prefect's page; null: its path"""
-
-
-Line = Annotated[str, Field(pattern=r"^[^\n\r]+$")]
-
-Name = Annotated[str, Field(pattern=r"^[^\s'\"$`;&|<>]+$")]
 
 
 class SlurmSettings(Section):

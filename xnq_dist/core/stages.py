@@ -63,6 +63,11 @@ LEIDEN_EDGE = 160
 most with loops)."""
 
 
+Digests = Mapping[str, Any]
+Scales = tuple[Any, Any]
+"""Recurrent and input scale."""
+
+
 class Made(Protocol):
     """A complete stage: what inputs take from its manifest."""
 
@@ -80,9 +85,6 @@ class Made(Protocol):
 
 
 Stages = Mapping[str, Made]
-Digests = Mapping[str, Any]
-Scales = tuple[Any, Any]
-"""Recurrent and input scale."""
 
 
 def graph_inputs(stages: Stages, tables: Digests, settings: Settings) -> dict[str, Any]:

@@ -31,6 +31,10 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+ROWS = 256
+"""Rows of a block: few enough for a processor's second-level cache."""
+
+
 @cache  # reading the limits takes longer than the work on a batch of rows
 def threads_here() -> int:
     """The processors that this process may use, at most `MAX_THREADS`."""
@@ -60,10 +64,6 @@ def map_threads(
         finally:
             pool.shutdown(cancel_futures=True)
     return found
-
-
-ROWS = 256
-"""Rows of a block: few enough for a processor's second-level cache."""
 
 
 @lru_cache(maxsize=1)

@@ -29,6 +29,12 @@ FAMILIES = ("cora", "facebook100", "twitch")
 """Names of families, whose graphs are named FAMILY or FAMILY-..."""
 
 
+VARIABLE = "XNQ_DATA_DIR"
+"""Environment variable that names the parent folder of the graphs' folders."""
+TABLES = ("nodes.parquet", "edges.parquet")
+"""Files in the folder of a graph."""
+
+
 def family_of(name: str) -> str:
     """The family of a graph or task of this name; the name if it has no family.
 
@@ -39,12 +45,6 @@ def family_of(name: str) -> str:
     """
     first = name.partition("-")[0]
     return first if first in FAMILIES else name
-
-
-VARIABLE = "XNQ_DATA_DIR"
-"""Environment variable that names the parent folder of the graphs' folders."""
-TABLES = ("nodes.parquet", "edges.parquet")
-"""Files in the folder of a graph."""
 
 
 @dataclass(frozen=True)

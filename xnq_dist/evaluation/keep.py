@@ -28,6 +28,10 @@ FOLDER = "results"
 """Folder of the tables of one dataset, in the dataset's folder."""
 
 
+EMPTY = "-"
+"""Text of a cell without a measurement."""
+
+
 def arrow_schema(name: str) -> pa.Schema:
     """Arrow schema of a registered table of an evaluation."""
     columns = schemas.TABLES[name].columns
@@ -68,10 +72,6 @@ def publish(out: Folder, names: Sequence[str]) -> dict[str, pa.Table]:
         tables[name] = pa.concat_tables(parts)
         write_parquet(out, f"{name}.parquet", tables[name])
     return tables
-
-
-EMPTY = "-"
-"""Text of a cell without a measurement."""
 
 
 @dataclass(frozen=True)

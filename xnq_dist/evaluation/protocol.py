@@ -37,6 +37,13 @@ REPEATS = 100
 """Samples per prevalence (two classes) or in total (more), as in the paper."""
 
 
+PAPER_SEED = 42
+"""Seed that reproduces the paper's folds from the labels of its graphs."""
+ROLES = ("train", "calibration", "validation", "test")
+"""Roles of nodes in a fold; the code of a role is its index, -1 is no role."""
+FOLDS = 5
+
+
 @dataclass(frozen=True, eq=False)
 class Samples:
     """Samples of nodes whose prevalences are known."""
@@ -114,14 +121,6 @@ def _integer_counts(prevalence: Floats, size: int) -> Ints:
     rank = np.argsort(order, axis=1, kind="stable")
     counts += rank < missing[:, None]
     return counts
-
-
-PAPER_SEED = 42
-"""Seed that reproduces the paper's folds from the labels of its graphs."""
-
-ROLES = ("train", "calibration", "validation", "test")
-"""Roles of nodes in a fold; the code of a role is its index, -1 is no role."""
-FOLDS = 5
 
 
 def make_folds(labels: Ints32) -> NDArray[np.int8]:

@@ -55,6 +55,20 @@ __all__ = [
 ]
 
 
+TRIVIAL = ("prior", "lab")
+"""The training prior; the share among labelled members (shrunk to the prior with one
+pseudo-node)."""
+Estimate = Callable[[Communities, bool], Iterator[tuple[str, Estimates]]]
+"""Communities, whether memberships.drawn=by_class is declared to `auto` -> every
+estimator's name and estimates for the unlabelled members."""
+FLOOR = "floor"
+"""Name of the binomial floor among the estimators."""
+MIN_UNLABELLED = 5
+"""Minimum number of unlabelled members of a community that is scored."""
+SIZES = ((5, 20), (20, 50), (50, 100), (100, 500), (500, 2**62))
+"""Size classes, by number of unlabelled members."""
+
+
 @dataclass(frozen=True, eq=False)
 class Case:
     """Input of the estimators, and the true classes."""
@@ -91,16 +105,6 @@ class Case:
         nodes = NodeTable(rows, labels, labelled, classes, prior, reference)
         compared = replace(nodes, posteriors=own.astype(np.float32))
         return cls(truth, nodes, compared, held)
-
-
-TRIVIAL = ("prior", "lab")
-"""The training prior; the share among labelled members (shrunk to the prior with one
-pseudo-node)."""
-
-
-Estimate = Callable[[Communities, bool], Iterator[tuple[str, Estimates]]]
-"""Communities, whether memberships.drawn=by_class is declared to `auto` -> every
-estimator's name and estimates for the unlabelled members."""
 
 
 def estimators_of(
@@ -171,15 +175,6 @@ def estimators_of(
             yield from rival_estimates(sets, rivals, labels)
 
     return estimate
-
-
-FLOOR = "floor"
-"""Name of the binomial floor among the estimators."""
-
-MIN_UNLABELLED = 5
-"""Minimum number of unlabelled members of a community that is scored."""
-SIZES = ((5, 20), (20, 50), (50, 100), (100, 500), (500, 2**62))
-"""Size classes, by number of unlabelled members."""
 
 
 def score_case(

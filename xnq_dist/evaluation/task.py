@@ -45,6 +45,9 @@ __all__ = [
 ]
 
 
+Arrays = dict[str, NDArray[Any]]
+
+
 @dataclass(frozen=True)
 class Split:
     """One fold with one share of its labels."""
@@ -213,9 +216,6 @@ def _keep_share(
             random = stream(seed, Purpose.LABELS_KEPT, split.fold, code, label)
             kept[random.permutation(rows)[count:]] = -1
     return kept
-
-
-Arrays = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, eq=False)

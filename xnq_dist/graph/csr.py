@@ -54,6 +54,13 @@ PairsOf = Callable[[Table, NodeIds, ColumnSettings, InputSettings], Iterator[Pai
 `arrow_pairs`."""
 
 
+CHUNK_EDGES = 1 << 20
+"""Maximum number of edges of a chunk, unless a single row has more."""
+FOLDER = "csr"
+"""Folder of the adjacency that tasks read, in their own folder."""
+R = TypeVar("R")
+
+
 def arrow_pairs(
     table: Table, ids: NodeIds, columns: ColumnSettings, rules: InputSettings
 ) -> Iterator[Pairs]:
@@ -80,13 +87,6 @@ def weights_of(batch: Batch, columns: ColumnSettings) -> Floats:
     )
     # Adding zero turns -0.0 into 0.0: equal weights then have equal bits.
     return values + 0.0
-
-
-CHUNK_EDGES = 1 << 20
-"""Maximum number of edges of a chunk, unless a single row has more."""
-FOLDER = "csr"
-"""Folder of the adjacency that tasks read, in their own folder."""
-R = TypeVar("R")
 
 
 def spans(indptr: Ints, edges: int) -> Iterator[tuple[int, int]]:

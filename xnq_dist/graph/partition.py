@@ -47,6 +47,25 @@ GAINS = range(FIRST, FIRST + 2)
 ``stream`` had up to a fifth more halo rows."""
 
 
+CLUSTERS = 64
+"""A cluster has at most a partition's share of the weights over this. (With 16, nine
+real graphs and two generated ones had 5 % more halo rows, 2 % without Cora, whose 64
+partitions had 1.8 times as many.)"""
+SAMPLED = 0.25
+"""Least part of `CLUSTERS` for METIS on a sample of the edges, which are few for small
+clusters. (With all 64 and a twentieth of the edges a graph of 2 M nodes had 10 % more
+halo rows than with 16.)"""
+MAX_VOTES = 2**31 - 1
+"""Edges are counted in int32."""
+METIS_EDGE = 300
+"""Bytes of `input.memory` for each edge between clusters that METIS gets: 150 for each
+direction."""
+MIN_MEMORY = 16 << 20
+"""Minimum bytes for streaming: all edges of a small graph are always used."""
+METIS_SEED = 1
+"""Fixed, so that the partitioning does not depend on the run's seed."""
+
+
 class Limits(NamedTuple):
     """Maximum size of a partition."""
 
@@ -151,25 +170,6 @@ def ease(
             sizes[best, 0] += 1
             sizes[best, 1] += degree
             part[v] = best
-
-
-CLUSTERS = 64
-"""A cluster has at most a partition's share of the weights over this. (With 16, nine
-real graphs and two generated ones had 5 % more halo rows, 2 % without Cora, whose 64
-partitions had 1.8 times as many.)"""
-SAMPLED = 0.25
-"""Least part of `CLUSTERS` for METIS on a sample of the edges, which are few for small
-clusters. (With all 64 and a twentieth of the edges a graph of 2 M nodes had 10 % more
-halo rows than with 16.)"""
-MAX_VOTES = 2**31 - 1
-"""Edges are counted in int32."""
-METIS_EDGE = 300
-"""Bytes of `input.memory` for each edge between clusters that METIS gets: 150 for each
-direction."""
-MIN_MEMORY = 16 << 20
-"""Minimum bytes for streaming: all edges of a small graph are always used."""
-METIS_SEED = 1
-"""Fixed, so that the partitioning does not depend on the run's seed."""
 
 
 def divide(

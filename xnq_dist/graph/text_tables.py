@@ -74,21 +74,8 @@ _OTHERS: tuple[tuple[bytes, str], ...] = (
 """Patterns of the first bytes; the first one that matches counts."""
 
 
-def looks_like(head: bytes) -> str | None:
-    """How a message about a file goes on after its name; None: nothing is recognised.
-
-    `head`: the first bytes of the file, decompressed.
-    """
-    start = head[:4096].removeprefix(b"\xef\xbb\xbf")
-    for pattern, words in _OTHERS:
-        if re.match(pattern, start, re.IGNORECASE | re.DOTALL):
-            return words
-    return None
-
-
 NULLS = (*NULL_WORDS, "#N/A")
 """Words for null in columns of numbers, dates and booleans."""
-
 _WHOLE = r"0|[1-9]\d{0,17}"
 _KINDS = {
     "null": (pa.int64(), ""),
@@ -106,6 +93,28 @@ _WIDER = {
     frozenset({"integer", "number"}): "number",
     frozenset({"date", "time"}): "time",
 }
+SEPARATORS = ("\t", ";", "|", ",", " ")
+"""In the order of preference: commas and spaces occur in text and in numbers."""
+NAMES = {"\t": "tab", ";": "semicolon", ",": "comma", " ": "space", "|": "bar"}
+RECORDS = 200
+"""Records that the separator is detected from."""
+TEXT_ENDINGS = (".csv", ".tsv", ".tab", ".txt")
+BLOCK = 4 << 20
+"""Bytes of the block that a batch is parsed from."""
+HEAD = 1 << 18
+"""Bytes that the dialect is detected from."""
+
+
+def looks_like(head: bytes) -> str | None:
+    """How a message about a file goes on after its name; None: nothing is recognised.
+
+    `head`: the first bytes of the file, decompressed.
+    """
+    start = head[:4096].removeprefix(b"\xef\xbb\xbf")
+    for pattern, words in _OTHERS:
+        if re.match(pattern, start, re.IGNORECASE | re.DOTALL):
+            return words
+    return None
 
 
 def type_of(kind: str) -> pa.DataType:
@@ -150,13 +159,6 @@ def _cast(values: pa.Array, kind: str, decimal: str) -> pa.Array | None:
         return None
     exact = pc.match_substring_regex(values, f"^({pattern})$", ignore_case=True)
     return None if pc.all(exact).as_py() is False else found
-
-
-SEPARATORS = ("\t", ";", "|", ",", " ")
-"""In the order of preference: commas and spaces occur in text and in numbers."""
-NAMES = {"\t": "tab", ";": "semicolon", ",": "comma", " ": "space", "|": "bar"}
-RECORDS = 200
-"""Records that the separator is detected from."""
 
 
 @dataclass(frozen=True)
@@ -284,13 +286,6 @@ def _has_header(first: list[str], columns: list[tuple[str, ...]], decimal: str) 
         word and kind not in ("null", "text")
         for word, kind in zip(words, below, strict=True)
     )
-
-
-TEXT_ENDINGS = (".csv", ".tsv", ".tab", ".txt")
-BLOCK = 4 << 20
-"""Bytes of the block that a batch is parsed from."""
-HEAD = 1 << 18
-"""Bytes that the dialect is detected from."""
 
 
 @dataclass

@@ -62,6 +62,11 @@ MIN_SHRINKAGE = 0.9
 """Contraction ends when it leaves more than this share of the nodes."""
 
 
+REFERENCE_EDGES = 5_000_000
+"""Edges up to which Leiden finds the groups that intervals are learnt on from all of
+them, in 800 MB; larger graphs are contracted first."""
+
+
 @dataclass(frozen=True)
 class Level:
     """An undirected graph."""
@@ -195,11 +200,6 @@ def _undirected(graph: Manifest, folder: Path, memory: int) -> Level:
         found = np.bincount(part.targets - part.first, weights, part.last - part.first)
         strength[part.first : part.last] += found
     return Level(csr, strength)
-
-
-REFERENCE_EDGES = 5_000_000
-"""Edges up to which Leiden finds the groups that intervals are learnt on from all of
-them, in 800 MB; larger graphs are contracted first."""
 
 
 def groups_by_all_edges(edges: int) -> bool:

@@ -39,6 +39,9 @@ SHOWN_BY: ContextVar[tuple[Progress, ...]] = ContextVar("SHOWN_BY", default=())
 """What shows the steps of the current block."""
 
 
+LOGGER = logging.getLogger("xnq_dist")
+
+
 @contextmanager
 def expecting(seconds: float | None) -> Iterator[None]:
     """Log the expected time of the block, and if it took more than twice as long.
@@ -90,9 +93,6 @@ def log_lines() -> Iterator[None]:
 
     with watching(show):
         yield
-
-
-LOGGER = logging.getLogger("xnq_dist")
 
 
 class Console(logging.StreamHandler[Any]):

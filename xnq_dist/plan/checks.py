@@ -29,6 +29,11 @@ __all__ = ["check_client_fits", "check_fits", "check_scratch_fits", "settled"]
 log = logging.getLogger(__name__)
 
 
+ACCURACY = 1.05
+"""Memory of a worker over the planned that is worth a line: a small run's differs in
+the last digits."""
+
+
 def check_client_fits(plan: Plan) -> None:
     """Check that reading, partitioning and community detection fit in memory.
 
@@ -114,11 +119,6 @@ def _check_disk(folder: Path, what: str, need: int, change: str) -> None:
         raise DoesNotFitError(
             f"{what} {human(need)} but {folder} has {human(free)} free: {change}"
         )
-
-
-ACCURACY = 1.05
-"""Memory of a worker over the planned that is worth a line: a small run's differs in
-the last digits."""
 
 
 def settled(

@@ -48,6 +48,11 @@ MEASURED_EDGES = 100_000_000
 """Directed edges of the largest graph that the costs were fitted to."""
 
 
+EXTRAPOLATED = 10
+"""Times are marked as extrapolated for graphs with more than this many times the edges
+that were measured."""
+
+
 def expected_seconds(size: RunSize, settings: Settings, run_disk: int) -> float:
     """Expected time of a complete run on CPUs.
 
@@ -102,11 +107,6 @@ def _values(size: RunSize, settings: Settings, busy: int, threads: int) -> float
         count * (edges * (width + ACCESS) + rows * width * UPDATED)
         for count, width in rounds
     )
-
-
-EXTRAPOLATED = 10
-"""Times are marked as extrapolated for graphs with more than this many times the edges
-that were measured."""
 
 
 @dataclass(frozen=True)

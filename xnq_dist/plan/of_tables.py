@@ -34,6 +34,21 @@ MIN_EDGES = 300_000_000
 process: a minute less, by the times measured at 20 M edges."""
 
 
+STAGES: Mapping[str, Callable[[RunSize, Settings], Need]] = {
+    "graph": graph.needs,
+    "embeddings": reservoir.needs,
+    "groups": groups.needs,
+    "readout": readout.needs,
+    "quantify": quantify.needs,
+}
+"""Functions that return the needs of a stage, in the order of a run."""
+GPU_BYTES = 72 * 2**30
+"""Device memory of a hypothetical GPU: nine tenths of an H100's 80 GiB."""
+SEVERAL_EDGES, SEVERAL_WORKERS = 10_000_000, 3
+"""Directed edges and local workers from which worker processes take less time than one
+process, whose tasks of one partition run on one thread."""
+
+
 def ingest_on_workers(plan: Plan, settings: Settings) -> Plan:
     """The plan with the edges read by the workers, if there are many.
 
@@ -51,16 +66,6 @@ def ingest_on_workers(plan: Plan, settings: Settings) -> Plan:
     if needed > plan.worker_limit:
         return plan
     return replace(plan, ingest_workers=plan.workers)
-
-
-STAGES: Mapping[str, Callable[[RunSize, Settings], Need]] = {
-    "graph": graph.needs,
-    "embeddings": reservoir.needs,
-    "groups": groups.needs,
-    "readout": readout.needs,
-    "quantify": quantify.needs,
-}
-"""Functions that return the needs of a stage, in the order of a run."""
 
 
 def add_up(
@@ -123,13 +128,6 @@ def _disk(needs: Iterable[Need]) -> int:
         largest = max(largest, kept + need.disk)
         kept += need.kept
     return max(largest, kept)
-
-
-GPU_BYTES = 72 * 2**30
-"""Device memory of a hypothetical GPU: nine tenths of an H100's 80 GiB."""
-SEVERAL_EDGES, SEVERAL_WORKERS = 10_000_000, 3
-"""Directed edges and local workers from which worker processes take less time than one
-process, whose tasks of one partition run on one thread."""
 
 
 def estimate(

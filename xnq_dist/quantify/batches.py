@@ -71,6 +71,12 @@ community may have more."""
 BATCHES_A_THREAD = 4
 
 
+_LOCK = threading.Lock()
+_LOADED: dict[str, NodeTable] = {}
+"""What this process loaded for the current attempt, by its id."""
+SCENARIOS = "if_random", "if_by_class"
+
+
 def write_batches(
     attempt: Attempt,
     memberships: Memberships,
@@ -192,11 +198,6 @@ class BatchJob:
         return Auto(settings.intervals.level, learnt, self.parts)
 
 
-_LOCK = threading.Lock()
-_LOADED: dict[str, NodeTable] = {}
-"""What this process loaded for the current attempt, by its id."""
-
-
 def forget_nodes() -> None:
     """Free the node table of this process."""
     with _LOCK:
@@ -262,9 +263,6 @@ def learn_from(job: BatchJob) -> tuple[FileRecord, dict[str, Any]]:
         "tilted": None if tilt is None else tilt.share,
         "alone": tilt is not None and tilt.alone,
     }
-
-
-SCENARIOS = "if_random", "if_by_class"
 
 
 def prevalence_rows(

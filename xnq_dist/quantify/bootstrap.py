@@ -74,6 +74,17 @@ REFERENCE = 1 << 40
 """First key of the streams that draw labelled nodes, above any community's number."""
 
 
+PSEUDO = 2.0
+"""Pseudo-members at the prior that shrink the shift of the posteriors, so that a single
+member with an estimate of 0 or 1 is not taken as certain."""
+BLOCK = 1 << 18
+"""Memberships resampled at a time, unless one community has more."""
+DEFAULT_LABELS = 1000
+"""Assumed number of labels behind the posteriors where the reference has none."""
+MAX_UNKNOWN = 0.98
+"""Maximum part of the members' class information that is missing in the posteriors."""
+
+
 @dataclass(frozen=True, eq=False)
 class Replicate:
     """What other labelled nodes would change, from one resample of them.
@@ -186,17 +197,6 @@ def draw_rows(seed: int, group: int, resample: int, size: int, count: int) -> In
         rows[k] = np.int64(((value & low) * bound) >> half)
         rows[k + 1] = np.int64(((value >> half) * bound) >> half)
     return rows[:count]
-
-
-PSEUDO = 2.0
-"""Pseudo-members at the prior that shrink the shift of the posteriors, so that a single
-member with an estimate of 0 or 1 is not taken as certain."""
-BLOCK = 1 << 18
-"""Memberships resampled at a time, unless one community has more."""
-DEFAULT_LABELS = 1000
-"""Assumed number of labels behind the posteriors where the reference has none."""
-MAX_UNKNOWN = 0.98
-"""Maximum part of the members' class information that is missing in the posteriors."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -40,6 +40,12 @@ MAX_OF_BERNOULLI = 0.9
 """Maximum variance of a share's distribution, in units of q (1 - q)."""
 
 
+PUBLISHABLE, CAUTION = "publishable", "caution"
+NOT_PUBLISHABLE, SUPPRESSED = "not publishable", "suppressed"
+VALUES = ("n_labelled", "n_estimated", "prevalence", "lower", "upper", "se")
+"""Columns of ``prevalence`` that depend on the members' labels or posteriors."""
+
+
 def beta_ends(mean: Floats, variance: Floats, level: float) -> Floats:
     """Ends of the interval of a share: of the Beta distribution with these moments.
 
@@ -72,12 +78,6 @@ def too_small(arrays: Mapping[str, NDArray[Any]], settings: Settings) -> Bools:
     small = arrays[about] < settings.disclosure.min_size
     estimated = ~np.isnan(arrays["prevalence"]).all(axis=1)
     return np.asarray(small & estimated)
-
-
-PUBLISHABLE, CAUTION = "publishable", "caution"
-NOT_PUBLISHABLE, SUPPRESSED = "not publishable", "suppressed"
-VALUES = ("n_labelled", "n_estimated", "prevalence", "lower", "upper", "se")
-"""Columns of ``prevalence`` that depend on the members' labels or posteriors."""
 
 
 def qualities(

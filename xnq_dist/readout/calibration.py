@@ -47,6 +47,10 @@ PLATT_C = 1e6
 """Inverse strength of the prior of the slopes of Platt's maps."""
 
 
+BINS = 10
+"""Bins of the reliability curve."""
+
+
 @dataclass(frozen=True, eq=False)
 class Calibration:
     """A fitted map from logits to posteriors.
@@ -193,10 +197,6 @@ def _scores(kind: str, logits: Floats) -> Floats:
         return logits
     others = np.stack([np.delete(logits, c, axis=1) for c in range(logits.shape[1])])
     return logits - logsumexp(others, axis=2).T
-
-
-BINS = 10
-"""Bins of the reliability curve."""
 
 
 def quality(

@@ -65,6 +65,14 @@ Evaluation = Generator[Any, Any, tuple[float, Floats]]
 """
 
 
+VALUES = 1 << 16
+"""Values of a block of rows."""
+ROUNDING = 1e-13
+"""Rounding error of a variance, relative to the column's mean square."""
+Sums = tuple[float, Floats, Floats]
+"""A problem's log-loss, and its derivatives by the coefficients and the intercepts."""
+
+
 @dataclass(frozen=True, eq=False)
 class Minimum:
     """Result of a minimisation."""
@@ -140,12 +148,6 @@ def _inverse_times(
     return rest
 
 
-VALUES = 1 << 16
-"""Values of a block of rows."""
-ROUNDING = 1e-13
-"""Rounding error of a variance, relative to the column's mean square."""
-
-
 @dataclass(frozen=True, eq=False)
 class Moments:
     """Weighted moments of the rows with a fold."""
@@ -193,10 +195,6 @@ class Problem:
     """Shape (k, d): k = 1 for two classes, C for more."""
     intercept: Floats
     """Shape (k,)."""
-
-
-Sums = tuple[float, Floats, Floats]
-"""A problem's log-loss, and its derivatives by the coefficients and the intercepts."""
 
 
 @dataclass(eq=False)

@@ -66,6 +66,10 @@ MIN_ROWS = 1_000
 ``readout.memory``."""
 
 
+Fitted = tuple[Sequence[FileRecord], dict[str, Any]]
+"""A readout's files and facts, JSON values for manifests and reports."""
+
+
 @dataclass(frozen=True, eq=False)
 class Embedded:
     """A graph with its embedding and labels: complete stages of a run."""
@@ -168,10 +172,6 @@ class ReadoutWork:
                 places.append(at)
         self.watch("labelled rows", pieces)
         return self.submit(join, pieces, places)
-
-
-Fitted = tuple[Sequence[FileRecord], dict[str, Any]]
-"""A readout's files and facts, JSON values for manifests and reports."""
 
 
 def to_fit(labels: Ints32, width: int, settings: Settings) -> Ints:

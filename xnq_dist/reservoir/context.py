@@ -44,6 +44,9 @@ __all__ = [
 W = TypeVar("W", int, str)
 
 
+EXTRA = 2
+
+
 @dataclass(frozen=True)
 class ReservoirSpec:
     """All parameters, besides the graph, that the states depend on."""
@@ -93,9 +96,6 @@ def place(edges: Sequence[int], workers: Sequence[W]) -> list[W]:
         chosen[number] = worker
         load[worker] += edges[number] + 1
     return chosen
-
-
-EXTRA = 2
 
 
 def expected_diameter(nodes: int, edges: int) -> int:

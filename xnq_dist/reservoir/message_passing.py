@@ -40,6 +40,12 @@ _SHARE = 0.1
 """Maximum share of the time for checkpoints."""
 
 
+STRIDE, SECONDS = 64, 2.0
+"""Maximum number of supersteps of one task, and its approximate duration: a signal
+waits for its end."""
+Finish = Callable[[int, Floats32], Any]
+
+
 @dataclass(frozen=True)
 class Checkpoints:
     """The checkpoints of one embedding, under the stage folder ``checkpoints``."""
@@ -105,13 +111,6 @@ def checkpoint_interval(
         return supersteps
     write_seconds = 4.0 * nodes * dim / _DISK_RATE
     return min(supersteps, max(1, ceil(write_seconds / (_SHARE * step_seconds))))
-
-
-STRIDE, SECONDS = 64, 2.0
-"""Maximum number of supersteps of one task, and its approximate duration: a signal
-waits for its end."""
-
-Finish = Callable[[int, Floats32], Any]
 
 
 def run_reservoir(

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 __all__ = ["AllNodes", "Blocks", "only_sums", "propagate"]
 
 
+Blocks = Iterator[tuple[Sequence[NDArray[Any]], Floats | None]]
+"""Blocks of a partition's rows: L and R, or L alone, which then is R too; and factors
+of the rows, None: 1 each."""
+
+
 def propagate(
     client: Client,
     graph: Manifest,
@@ -102,11 +107,6 @@ def _write(attempt: Attempt, stem: str, number: int, values: Floats32) -> FileRe
 def only_sums(number: int, turn: int, values: Floats32, sums: Floats32) -> Floats32:
     """A step that returns the sums."""
     return sums
-
-
-Blocks = Iterator[tuple[Sequence[NDArray[Any]], Floats | None]]
-"""Blocks of a partition's rows: L and R, or L alone, which then is R too; and factors
-of the rows, None: 1 each."""
 
 
 @dataclass(frozen=True)

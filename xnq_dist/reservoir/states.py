@@ -28,6 +28,14 @@ from xnq_dist.reservoir.worker import Share
 __all__ = ["Start", "Step", "Sums", "Supersteps"]
 
 
+Start = Callable[[int], Floats32]
+"""``start(number)``: the values of a partition's owned rows, shape (n_owned, w)."""
+Step = Callable[[int, int, Floats32, Floats32], Floats32]
+"""``step(number, round, values, sums)``: a partition's values after the round (1, 2,
+...), from the previous values and the sums over in-neighbours; one row per node. It may
+return the sums, changed in place."""
+
+
 class Supersteps:
     """The work of an embedding (`worker.Work`): values are states, (n_owned, d').
 
@@ -80,15 +88,6 @@ class Supersteps:
         self._math.superstep(self._topology[number], values, halo, drive, out)
         self._spare[number] = values
         return out
-
-
-Start = Callable[[int], Floats32]
-"""``start(number)``: the values of a partition's owned rows, shape (n_owned, w)."""
-
-Step = Callable[[int, int, Floats32, Floats32], Floats32]
-"""``step(number, round, values, sums)``: a partition's values after the round (1, 2,
-...), from the previous values and the sums over in-neighbours; one row per node. It may
-return the sums, changed in place."""
 
 
 class Sums:

@@ -32,6 +32,12 @@ A superstep then takes .94 to 1.14 times as long (see docs/results.md)."""
 SHARE = 1 / 4
 
 
+_NO_WEIGHTS = np.empty(0, dtype=np.float32)
+Edges = tuple[Ints, Ints32, Floats32, Any, Any]
+RowsStep = Callable[[int, int, Floats32, Floats32], None]
+"""``step(first, last, drive, out)``: the states of a block of rows."""
+
+
 @dataclass(frozen=True)
 class FeatureDrive:
     """The input drive of nodes, computed from their features a block at a time.
@@ -85,9 +91,6 @@ Drive: TypeAlias = Floats32 | FeatureDrive
 def drive_width(features: int, dim: int) -> int:
     """Number of values that a CPU keeps of a node's drive: d' if it is stored."""
     return features + 1 if features <= min(FEW, SHARE * dim) else dim
-
-
-_NO_WEIGHTS = np.empty(0, dtype=np.float32)
 
 
 class OnHost:
@@ -175,11 +178,6 @@ def gather(
         kernels.gather_add(*edges, first, last, out[first:last])
 
     for_each_block(owned.shape[0], threads, work)
-
-
-Edges = tuple[Ints, Ints32, Floats32, Any, Any]
-RowsStep = Callable[[int, int, Floats32, Floats32], None]
-"""``step(first, last, drive, out)``: the states of a block of rows."""
 
 
 def _edges(partition: Partition, owned: Floats32, halo: Floats32) -> Edges:

@@ -31,6 +31,15 @@ __all__ = [
 ]
 
 
+WORKER = 500 * 2**20
+"""Bytes of a worker process with its libraries and compiled kernels loaded (527 MiB in
+all on Cora)."""
+GROUP = 32 << 20
+"""Bytes of states written to or read from a table at a time."""
+SLACK = 1.1
+"""Assumed largest partition over the mean, before partitioning."""
+
+
 def size_on(client: Client, settings: Settings, graph: Manifest) -> RunSize:
     """The counts of the stage ``graph`` on the connected workers."""
     workers = cluster.workers_of(client, settings)
@@ -68,16 +77,6 @@ def size_of(graph: Manifest, labels: Manifest | None = None) -> GraphSize:
         return size
     known = labels.facts
     return replace(size, classes=len(known["classes"]), labelled=known["n_labelled"])
-
-
-WORKER = 500 * 2**20
-"""Bytes of a worker process with its libraries and compiled kernels loaded (527 MiB in
-all on Cora)."""
-
-GROUP = 32 << 20
-"""Bytes of states written to or read from a table at a time."""
-SLACK = 1.1
-"""Assumed largest partition over the mean, before partitioning."""
 
 
 @dataclass(frozen=True)

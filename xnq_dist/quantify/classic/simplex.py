@@ -51,6 +51,13 @@ NOISE = 1e-14
 LOG_2 = float(np.log(2.0))
 
 
+TOLERANCE = 1e-12
+"""Largest violation of a quadratic programme's optimality conditions."""
+RIDGE = 1e-10
+"""Weight of ||p||^2 in least squares: of several solutions that fit equally well, the
+one nearest to uniform is chosen."""
+
+
 @kernel
 def _derivatives(seen: float, mixture: float, topsoe: bool) -> tuple[float, float]:
     """First and second derivative of one term of the objective by the mixture."""
@@ -168,14 +175,6 @@ def topsoe_kernel(
     for s in range(len(samples)):
         if samples[s].any():
             converged[s] = _minimise(shares, samples[s], True, prevalence[s])
-
-
-TOLERANCE = 1e-12
-"""Largest violation of a quadratic programme's optimality conditions."""
-
-RIDGE = 1e-10
-"""Weight of ||p||^2 in least squares: of several solutions that fit equally well, the
-one nearest to uniform is chosen."""
 
 
 @kernel

@@ -46,6 +46,10 @@ PSEUDO = 0.5
 """Pseudo-counts of every class in class shares, so that none is 0."""
 
 
+GRID = tuple(10.0**step for step in range(-1, 6))
+"""Values of C for rows of total variance 1."""
+
+
 @dataclass(frozen=True)
 class Variants:
     """The sets of hidden folds: each fold alone, then each pair."""
@@ -99,10 +103,6 @@ def class_priors(
     np.add.at(counts, (folds, labels), weights)
     visible = variants.visible() @ counts + PSEUDO
     return np.asarray(visible / visible.sum(axis=1, keepdims=True), np.float64)
-
-
-GRID = tuple(10.0**step for step in range(-1, 6))
-"""Values of C for rows of total variance 1."""
 
 
 @dataclass(frozen=True, eq=False)

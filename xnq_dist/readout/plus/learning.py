@@ -49,6 +49,10 @@ if TYPE_CHECKING:
 __all__ = ["MIN_FOR_TREES", "fit", "group_folds", "held_groups"]
 
 
+MIN_FOR_TREES = 100
+"""Minimum number of labelled rows for trees: a leaf holds at least 40."""
+
+
 def held_groups(
     work: ReadoutWork, index: Ints, x: Future[Any], strengths: Sequence[float]
 ) -> list[FileRecord]:
@@ -109,10 +113,6 @@ def _write_held(
     held = pooled(parts, pool_weights(parts, labels, weights))
     fitted = fit_calibration(calibration, held, labels, PRIOR_ROWS, weights)
     return attempt.write_arrays("held", index=index, posterior=fitted.apply(held))
-
-
-MIN_FOR_TREES = 100
-"""Minimum number of labelled rows for trees: a leaf holds at least 40."""
 
 
 def fit(work: ReadoutWork) -> Fitted:
