@@ -58,21 +58,6 @@ def history(
     print_json(values)
 
 
-def _row(row: dict[str, Any]) -> str:
-    """One estimate in words."""
-    if row["prevalence"] is None:
-        return "suppressed" if row["quality"] == "suppressed" else "no value"
-    text = f"{100 * row['prevalence']:.1f} %"
-    if row["lower"] is not None:
-        text += f" ({100 * row['lower']:.1f} to {100 * row['upper']:.1f})"
-    if row["effect"] is not None:
-        text += (
-            f", change {100 * row['effect']:+.1f} points "
-            f"({100 * row['effect_lower']:+.1f} to {100 * row['effect_upper']:+.1f})"
-        )
-    return text + (", changed" if row["changed"] else "")
-
-
 def label_plan(
     directory: Directory,
     budget: Annotated[int, typer.Option(help="Number of nodes to label.")],
@@ -121,3 +106,18 @@ def label_plan(
         )
     values = {"out": out, "communities": [asdict(row) for row in plan.communities]}
     print_json(values)
+
+
+def _row(row: dict[str, Any]) -> str:
+    """One estimate in words."""
+    if row["prevalence"] is None:
+        return "suppressed" if row["quality"] == "suppressed" else "no value"
+    text = f"{100 * row['prevalence']:.1f} %"
+    if row["lower"] is not None:
+        text += f" ({100 * row['lower']:.1f} to {100 * row['upper']:.1f})"
+    if row["effect"] is not None:
+        text += (
+            f", change {100 * row['effect']:+.1f} points "
+            f"({100 * row['effect_lower']:+.1f} to {100 * row['effect_upper']:+.1f})"
+        )
+    return text + (", changed" if row["changed"] else "")

@@ -80,7 +80,6 @@ TERMINATE = 1.15
 """Share of its memory limit at which a local worker is ended: the plan uses up to the
 limit, with about this accuracy."""
 
-
 PLANNED: dict[str, Any] = {
     # The plan manages memory: Dask must neither spill nor pause.
     "distributed.worker.memory.target": False,
@@ -235,44 +234,39 @@ def connect(connection: Connection, timeout: float = 60.0) -> Iterator[Client]:
         _close(client, CLOSE)
 
 
-@contextmanager
-def _quiet_dask(stack: ExitStack) -> Iterator[None]:
-    """Dask's loggers are quiet until the stack is closed, and no handler is.
+def connection_to(settings: ClusterSettings) -> Connection:
+    """The connection to the scheduler at `cluster.address`; nothing is sent.
 
-    Clusters that start (`silence_logs`) raise the levels of handlers of Dask's loggers,
-    which may be those of the program too: they find none in the block.
+    Raises
+    ------
+    SettingsError
+        When certificates are needed and are missing or cannot be read.
     """
-    with ExitStack() as block:
-        for name in DASK_LOGS:
-            logger = logging.getLogger(name)
-            if logger.level < logging.CRITICAL:  # not by another open cluster
-                stack.callback(logger.setLevel, logger.level)
-                logger.setLevel(logging.CRITICAL)
-            for handler in [*logger.handlers]:
-                logger.removeHandler(handler)
-                block.callback(logger.addHandler, handler)
-        yield
+    from distributed import Security
 
-
-def _close(opened: Any, seconds: float) -> None:
-    """Close a client or cluster; if it does not answer, it ends with this process."""
+    address = settings.address or ""  # the settings have one for this kind
+    if not address.startswith("tls://"):
+        return Connection(address)
+    files = {
+        "tls_ca_file": settings.tls_ca,
+        "tls_client_cert": settings.tls_cert,
+        "tls_client_key": settings.tls_key,
+    }
+    # Without these settings, Dask's configuration names the certificates.
+    security = Security(require_encryption=True, **(files if settings.tls_ca else {}))
     try:
-        opened.close(timeout=seconds)
-    except TimeoutError:
-        log.warning("%s was not closed within %g s", opened, seconds)
-    except AssertionError as error:
-        # Of Dask's cluster of jobs at its end, if one was not accepted.
-        log.debug("%r when %s was closed", error, opened)
-
-
-def _kill_left(before: Sequence[BaseProcess]) -> None:
-    """Kill worker processes that outlive their cluster, except those of `before`.
-
-    A stopped process ignores other signals, and this one would wait for it at its end.
-    """
-    for process in multiprocessing.active_children():
-        if process not in before and process.name.startswith(WORKER):
-            process.kill()
+        context = security.get_connection_args("client")["ssl_context"]
+    except (OSError, ValueError) as error:
+        raise SettingsError(
+            f"the certificates for {address} cannot be used ({error}): check that all "
+            "three are PEM files and cluster.tls_key is the key to cluster.tls_cert"
+        ) from error
+    if context is None:
+        raise SettingsError(
+            f"{address} needs certificates: set cluster.tls_ca, cluster.tls_cert and "
+            "cluster.tls_key to their files"
+        )
+    return Connection(address, security)
 
 
 def threads_each(client: Client, tasks: int) -> int:
@@ -344,6 +338,46 @@ def device_memory(client: Client, settings: ClusterSettings) -> int:
     return min(int(size * DEVICE_SHARE) // names.count(name) for name, size in devices)
 
 
+@contextmanager
+def _quiet_dask(stack: ExitStack) -> Iterator[None]:
+    """Dask's loggers are quiet until the stack is closed, and no handler is.
+
+    Clusters that start (`silence_logs`) raise the levels of handlers of Dask's loggers,
+    which may be those of the program too: they find none in the block.
+    """
+    with ExitStack() as block:
+        for name in DASK_LOGS:
+            logger = logging.getLogger(name)
+            if logger.level < logging.CRITICAL:  # not by another open cluster
+                stack.callback(logger.setLevel, logger.level)
+                logger.setLevel(logging.CRITICAL)
+            for handler in [*logger.handlers]:
+                logger.removeHandler(handler)
+                block.callback(logger.addHandler, handler)
+        yield
+
+
+def _close(opened: Any, seconds: float) -> None:
+    """Close a client or cluster; if it does not answer, it ends with this process."""
+    try:
+        opened.close(timeout=seconds)
+    except TimeoutError:
+        log.warning("%s was not closed within %g s", opened, seconds)
+    except AssertionError as error:
+        # Of Dask's cluster of jobs at its end, if one was not accepted.
+        log.debug("%r when %s was closed", error, opened)
+
+
+def _kill_left(before: Sequence[BaseProcess]) -> None:
+    """Kill worker processes that outlive their cluster, except those of `before`.
+
+    A stopped process ignores other signals, and this one would wait for it at its end.
+    """
+    for process in multiprocessing.active_children():
+        if process not in before and process.name.startswith(WORKER):
+            process.kill()
+
+
 def _version() -> str:
     """The version of the process that calls it, such as a worker."""
     return __version__
@@ -358,38 +392,3 @@ def _check_versions(client: Client) -> None:
                 f"worker {address} has xnq-dist {version}, this process has "
                 f"{__version__}: install the same version everywhere"
             )
-
-
-def connection_to(settings: ClusterSettings) -> Connection:
-    """The connection to the scheduler at `cluster.address`; nothing is sent.
-
-    Raises
-    ------
-    SettingsError
-        When certificates are needed and are missing or cannot be read.
-    """
-    from distributed import Security
-
-    address = settings.address or ""  # the settings have one for this kind
-    if not address.startswith("tls://"):
-        return Connection(address)
-    files = {
-        "tls_ca_file": settings.tls_ca,
-        "tls_client_cert": settings.tls_cert,
-        "tls_client_key": settings.tls_key,
-    }
-    # Without these settings, Dask's configuration names the certificates.
-    security = Security(require_encryption=True, **(files if settings.tls_ca else {}))
-    try:
-        context = security.get_connection_args("client")["ssl_context"]
-    except (OSError, ValueError) as error:
-        raise SettingsError(
-            f"the certificates for {address} cannot be used ({error}): check that all "
-            "three are PEM files and cluster.tls_key is the key to cluster.tls_cert"
-        ) from error
-    if context is None:
-        raise SettingsError(
-            f"{address} needs certificates: set cluster.tls_ca, cluster.tls_cert and "
-            "cluster.tls_key to their files"
-        )
-    return Connection(address, security)

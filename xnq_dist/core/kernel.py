@@ -37,7 +37,6 @@ does."""
 inlined = njit(cache=True, nogil=True, error_model="numpy", inline="always")
 """The same, of a function that becomes part of the kernels that call it."""
 
-
 WIDTH = 8
 """Elements of a vector."""
 VECTORS = 4
@@ -46,7 +45,6 @@ LANES = WIDTH * VECTORS
 
 _VECTOR = ir.VectorType(ir.FloatType(), WIDTH)
 _WORD = ir.IntType(32)
-
 
 _FOUR = ir.VectorType(ir.DoubleType(), 4)
 

@@ -19,7 +19,6 @@ __all__ = ["ALLOCATOR", "free_memory", "keep_free_memory", "processors", "releas
 TREE = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
 
-
 # The option's number in glibc's malloc.h, and its value; -1 is the highest threshold.
 _OPTIONS = {
     "MALLOC_MMAP_MAX_": (-4, 0),
@@ -61,6 +60,17 @@ def processors() -> int:
     return count
 
 
+def keep_free_memory() -> None:
+    """Set the options in this process, before it has threads."""
+    for option, value in _OPTIONS.values():
+        ctypes.CDLL(None).mallopt(option, value)
+
+
+def release() -> None:
+    """Give free memory back to the system."""
+    ctypes.CDLL(None).malloc_trim(0)
+
+
 def _groups(controller: str) -> Iterator[Path]:
     """Folders of the process's groups with a controller: the innermost, its parents."""
     try:
@@ -97,14 +107,3 @@ def _cached(group: Path) -> int:
     words = _words(group / "memory.stat")
     facts = dict(zip(words[::2], words[1::2], strict=False))
     return int(facts.get("total_inactive_file", facts.get("inactive_file", 0)))
-
-
-def keep_free_memory() -> None:
-    """Set the options in this process, before it has threads."""
-    for option, value in _OPTIONS.values():
-        ctypes.CDLL(None).mallopt(option, value)
-
-
-def release() -> None:
-    """Give free memory back to the system."""
-    ctypes.CDLL(None).malloc_trim(0)

@@ -37,7 +37,6 @@ secrets differ between stores."""
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"`<>]+")
 _PARAMETER = re.compile(r"([?&;])([^=&;?/]+)=([^&;]*)")
 
-
 _NOT_XML = re.compile("[\x00-\x1f\x7f\ufffe\uffff]")
 
 
@@ -117,6 +116,21 @@ def within(place: str, folder: str) -> bool:
     return inner_query == outer_query and f"{inner}/".startswith(f"{outer}/")
 
 
+def plain(text: str, limit: int | None = None) -> str:
+    """A name as one line of characters that XML allows, shortened to a length.
+
+    Examples
+    --------
+    >>> plain("a name that is long", limit=8)
+    'a name …'
+    """
+    clean = re.sub(r"\s+", " ", text)
+    clean = _NOT_XML.sub("\ufffd", clean)
+    if limit is not None and len(clean) > limit:
+        return clean[: limit - 1] + "…"
+    return clean
+
+
 def _hide(match: re.Match[str]) -> str:
     before, query = split_query(match.group())
     scheme, _, place = before.partition("://")
@@ -136,18 +150,3 @@ def _hide_one(match: re.Match[str]) -> str:
     mark, name, value = match.groups()
     plain = name.lower() in _HARMLESS and "@" not in value and "%40" not in value
     return f"{mark}{name}={value if plain else HIDDEN}"
-
-
-def plain(text: str, limit: int | None = None) -> str:
-    """A name as one line of characters that XML allows, shortened to a length.
-
-    Examples
-    --------
-    >>> plain("a name that is long", limit=8)
-    'a name …'
-    """
-    clean = re.sub(r"\s+", " ", text)
-    clean = _NOT_XML.sub("\ufffd", clean)
-    if limit is not None and len(clean) > limit:
-        return clean[: limit - 1] + "…"
-    return clean

@@ -63,15 +63,8 @@ SizeOrAuto = Literal["auto"] | Size
 
 CountOrAuto = Annotated[int, Field(ge=1)] | Literal["auto"]
 
+Scale = Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)]
 
-Code = Literal[
-    "feature-id",
-    "feature-label",
-    "few-matches",
-    "label-case",
-    "label-ids",
-]
-"""Findings of the profile that can be accepted."""
 TITLES = {
     "nodes": "node table",
     "edges": "edge table",
@@ -86,11 +79,20 @@ MAX_ROWS = 200_000
 rows barely improve them."""
 VALUE_BYTES = 8
 """Bytes per value of a labelled row: float32 as gathered, and again in sorted rows."""
-Scale = Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)]
+
 Scales = Annotated[tuple[Scale, ...], Field(min_length=1, max_length=64)]
 Width = Annotated[float, Field(ge=0, le=1)]
 Line = Annotated[str, Field(pattern=r"^[^\n\r]+$")]
 Name = Annotated[str, Field(pattern=r"^[^\s'\"$`;&|<>]+$")]
+
+Code = Literal[
+    "feature-id",
+    "feature-label",
+    "few-matches",
+    "label-case",
+    "label-ids",
+]
+"""Findings of the profile that can be accepted."""
 
 
 def _as_text(value: Any) -> Any:

@@ -62,7 +62,6 @@ LEIDEN_EDGE = 160
 """Bytes per directed edge while Leiden runs, adjacency included (measured: 104 to 155,
 most with loops)."""
 
-
 Digests = Mapping[str, Any]
 Scales = tuple[Any, Any]
 """Recurrent and input scale."""

@@ -30,7 +30,6 @@ MAX_THREADS = 8
 T = TypeVar("T")
 R = TypeVar("R")
 
-
 ROWS = 256
 """Rows of a block: few enough for a processor's second-level cache."""
 

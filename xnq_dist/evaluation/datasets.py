@@ -28,7 +28,6 @@ __all__ = ["TABLES", "TASKS", "VARIABLE", "download", "family_of"]
 FAMILIES = ("cora", "facebook100", "twitch")
 """Names of families, whose graphs are named FAMILY or FAMILY-..."""
 
-
 VARIABLE = "XNQ_DATA_DIR"
 """Environment variable that names the parent folder of the graphs' folders."""
 TABLES = ("nodes.parquet", "edges.parquet")

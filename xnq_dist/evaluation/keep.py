@@ -27,7 +27,6 @@ __all__ = [
 FOLDER = "results"
 """Folder of the tables of one dataset, in the dataset's folder."""
 
-
 EMPTY = "-"
 """Text of a cell without a measurement."""
 

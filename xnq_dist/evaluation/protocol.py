@@ -36,7 +36,6 @@ SAMPLE_SIZE = 500
 REPEATS = 100
 """Samples per prevalence (two classes) or in total (more), as in the paper."""
 
-
 PAPER_SEED = 42
 """Seed that reproduces the paper's folds from the labels of its graphs."""
 ROLES = ("train", "calibration", "validation", "test")
@@ -52,19 +51,6 @@ class Samples:
     """Members are indices into the rows that were drawn from, with repetitions."""
     prevalence: Floats
     """True prevalences, shape (S, C)."""
-
-
-def kraemer(count: int, n_classes: int, random: np.random.Generator) -> Floats:
-    """Draw points uniformly from the simplex: gaps between sorted uniform numbers.
-
-    The result has shape (count, n_classes); its rows sum to 1.
-
-    References
-    ----------
-    N. A. Smith, R. W. Tromble, "Sampling uniformly from the unit simplex", 2004.
-    """
-    cuts = np.sort(random.random((count, n_classes - 1)), axis=1)
-    return np.diff(cuts, axis=1, prepend=0, append=1)
 
 
 def draw_samples(
@@ -112,15 +98,17 @@ def draw_samples(
     return Samples(Communities(offsets, np.concatenate(members)), counts / size)
 
 
-def _integer_counts(prevalence: Floats, size: int) -> Ints:
-    """Members of each class, rounded by the largest-remainder method, shape (S, C)."""
-    exact = prevalence * size
-    counts = np.floor(exact + 1e-9).astype(np.int64)
-    missing = size - counts.sum(axis=1)
-    order = np.argsort(-(exact - counts), axis=1, kind="stable")
-    rank = np.argsort(order, axis=1, kind="stable")
-    counts += rank < missing[:, None]
-    return counts
+def kraemer(count: int, n_classes: int, random: np.random.Generator) -> Floats:
+    """Draw points uniformly from the simplex: gaps between sorted uniform numbers.
+
+    The result has shape (count, n_classes); its rows sum to 1.
+
+    References
+    ----------
+    N. A. Smith, R. W. Tromble, "Sampling uniformly from the unit simplex", 2004.
+    """
+    cuts = np.sort(random.random((count, n_classes - 1)), axis=1)
+    return np.diff(cuts, axis=1, prepend=0, append=1)
 
 
 def make_folds(labels: Ints32) -> NDArray[np.int8]:
@@ -181,3 +169,14 @@ def make_folds(labels: Ints32) -> NDArray[np.int8]:
         for code, chosen in enumerate((train, fitted, held, test)):
             roles[fold, rows[chosen]] = code
     return roles
+
+
+def _integer_counts(prevalence: Floats, size: int) -> Ints:
+    """Members of each class, rounded by the largest-remainder method, shape (S, C)."""
+    exact = prevalence * size
+    counts = np.floor(exact + 1e-9).astype(np.int64)
+    missing = size - counts.sum(axis=1)
+    order = np.argsort(-(exact - counts), axis=1, kind="stable")
+    rank = np.argsort(order, axis=1, kind="stable")
+    counts += rank < missing[:, None]
+    return counts

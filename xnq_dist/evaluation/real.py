@@ -54,7 +54,6 @@ __all__ = [
     "true_counts",
 ]
 
-
 TRIVIAL = ("prior", "lab")
 """The training prior; the share among labelled members (shrunk to the prior with one
 pseudo-node)."""
@@ -214,24 +213,6 @@ def score_case(
                         }
 
 
-def _figures(
-    result: Estimates,
-    scored: Bools,
-    true: Floats,
-    size: Floats,
-) -> dict[str, Floats]:
-    """Errors of each scored community; coverage and width if there are intervals."""
-    estimate = result.prevalence[scored]
-    figures = errors_of(true, estimate, size)
-    figures["bias"] = estimate[:, -1] - true[:, -1]
-    if result.lower is not None and result.upper is not None:
-        lower, upper = result.lower[scored], result.upper[scored]
-        covered = (true >= lower - 1e-9) & (true <= upper + 1e-9)
-        figures["coverage"] = covered.mean(axis=1)
-        figures["width"] = (upper - lower).mean(axis=1)
-    return figures
-
-
 def true_counts(case: Case, sets: Communities) -> tuple[Floats, Ints]:
     """Unlabelled members by class, shape (S, C), and labelled members, shape (S,)."""
     n_classes = len(case.nodes.classes)
@@ -259,3 +240,21 @@ def binomial_floor(counts: Floats) -> Floats:
     share = counts / size
     above = binom.pmf(counts + 1, size, share)
     return np.asarray(2 * (counts + 1) * (1 - share) * above / size)
+
+
+def _figures(
+    result: Estimates,
+    scored: Bools,
+    true: Floats,
+    size: Floats,
+) -> dict[str, Floats]:
+    """Errors of each scored community; coverage and width if there are intervals."""
+    estimate = result.prevalence[scored]
+    figures = errors_of(true, estimate, size)
+    figures["bias"] = estimate[:, -1] - true[:, -1]
+    if result.lower is not None and result.upper is not None:
+        lower, upper = result.lower[scored], result.upper[scored]
+        covered = (true >= lower - 1e-9) & (true <= upper + 1e-9)
+        figures["coverage"] = covered.mean(axis=1)
+        figures["width"] = (upper - lower).mean(axis=1)
+    return figures

@@ -86,10 +86,6 @@ def quantifiers_for(
     )
 
 
-def _of_graph(name: str) -> bool:
-    return QUANTIFIERS[name].graph or QUANTIFIERS[name].neighbours
-
-
 def calibrated(
     task: Task, split: int, scores: Scores, calibration: str, rows: Ints
 ) -> NodeTable:
@@ -155,3 +151,7 @@ def estimates(
             "it from --quantifiers"
         )
     return prevalence
+
+
+def _of_graph(name: str) -> bool:
+    return QUANTIFIERS[name].graph or QUANTIFIERS[name].neighbours

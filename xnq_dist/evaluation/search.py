@@ -105,12 +105,6 @@ def grid(**values: tuple[object, ...]) -> list[Configuration]:
     ]
 
 
-def _log_uniform(ends: tuple[float, float], uniform: float) -> float:
-    low, high = (math.log(end) for end in ends)
-    # Rounded to six digits, so that a person can set the exact value.
-    return float(f"{math.exp(low + uniform * (high - low)):.6g}")
-
-
 @dataclass(frozen=True)
 class NodeRows:
     """Rows of the nodes in parts: their embeddings, or the raw features."""
@@ -177,3 +171,9 @@ def fit_split(rows: NodeRows, C: float, split: int) -> Scores:
     if rows.embeddings:
         seconds += rows.embeddings.seconds
     return Scores.of(task, split, task.rows(split, "calibration"), logits, seconds)
+
+
+def _log_uniform(ends: tuple[float, float], uniform: float) -> float:
+    low, high = (math.log(end) for end in ends)
+    # Rounded to six digits, so that a person can set the exact value.
+    return float(f"{math.exp(low + uniform * (high - low)):.6g}")

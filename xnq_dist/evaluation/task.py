@@ -44,7 +44,6 @@ __all__ = [
     "read_arrays",
 ]
 
-
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -104,118 +103,6 @@ class TaskSource:
     label_shares: tuple[float, ...] = (1.0,)
     memberships: str | None = None
     """Table of the graph's communities; None: there is none."""
-
-
-def load_task(run: RunDirectory, source: TaskSource, seed: int) -> Task:
-    """Load the labels of a run directory and the folds of a table.
-
-    Raises
-    ------
-    StageError
-        When the stage ``graph`` or ``labels`` is incomplete.
-    InputError
-        When the positive class does not exist, the table of splits does not match the
-        nodes, or a role has no node of a class.
-    SettingsError
-        When a fold does not exist or a label share is out of range.
-    """
-    graph, known = run.complete("graph"), run.complete("labels")
-    classes = tuple(map(str, known.facts["classes"]))
-    labels = layout.load_labels(known).codes
-    if source.positive is not None:
-        if source.positive not in classes:
-            raise InputError(
-                f"{source.dataset}: --positive {source.positive!r} is not a class: "
-                f"choose one of {', '.join(classes)}"
-            )
-        code = classes.index(source.positive)
-        classes = (f"not {source.positive}", source.positive)
-        labels = np.where(labels < 0, -1, labels == code).astype(np.int32)
-    if source.splits is None:
-        roles = dict(enumerate(make_folds(labels)))
-    else:
-        ids = layout.load_ids(graph)
-        roles = _read_splits(source.splits, ids, labels)
-    folds = source.folds or tuple(roles)
-    for fold in folds:
-        if fold not in roles:
-            raise SettingsError(
-                f"{source.dataset}: there is no fold {fold}: choose from "
-                f"{', '.join(map(str, roles))}"
-            )
-        for code, role in enumerate(ROLES):
-            counts = np.bincount(labels[roles[fold] == code], minlength=len(classes))
-            if not counts.all():
-                missing = classes[int(counts.argmin())]
-                raise InputError(
-                    f"{source.dataset}: fold {fold} has no {role} node of class "
-                    f"{missing!r}: use folds that have every class in every role"
-                )
-    for share in source.label_shares:
-        if not 0 < share <= 1:
-            raise SettingsError(
-                f"--label-shares {share:g} is out of range: give shares above 0 and at "
-                "most 1"
-            )
-    splits = tuple(
-        Split(fold, share) for share in source.label_shares for fold in folds
-    )
-    rows = [_keep_share(roles[split.fold], labels, split, seed) for split in splits]
-    return Task(source.dataset, classes, labels, splits, np.stack(rows))
-
-
-def _read_splits(
-    path: str, ids: NodeIds, labels: Ints32
-) -> dict[int, NDArray[np.int8]]:
-    """Role of every node by fold, shape (N,) each."""
-    table = open_table(path, "table of splits")
-    columns = ["node_id", "fold", "role"]
-    table.require(zip(columns, columns, strict=True))
-    batches = list(table.batches(columns))
-    if not batches:
-        raise InputError(f"{path} has no rows: give every node a role in every fold")
-    node, fold, role = (
-        pa.chunked_array([batch.column(name) for batch in batches]) for name in columns
-    )
-
-    def refuse(wrong: NDArray[Any], what: str, why: str) -> None:
-        if wrong.any():
-            row = int(np.flatnonzero(wrong)[0])
-            value = {"node": node, "role": role}[what][row].as_py()
-            raise InputError(f"{path}: {what} {value!r} in row {row} {why}")
-
-    code = pc.fill_null(pc.index_in(role, pa.array(ROLES)), -1).to_numpy()
-    refuse(code < 0, "role", f"is not one of {', '.join(ROLES)}")
-    nodes = ids.index_of(node)
-    refuse(nodes < 0, "node", "is not in the node table")
-    unlabelled = "has a role but no label: remove the row, or give the node a label"
-    refuse(labels[nodes] < 0, "node", unlabelled)
-    numbers, place = np.unique(fold.to_numpy(), return_inverse=True)
-    roles = np.full((len(numbers), len(labels)), -1, np.int8)
-    roles[place, nodes] = code
-    again = np.ones(len(nodes), np.bool_)
-    again[np.unique(place * len(labels) + nodes, return_index=True)[1]] = False
-    twice = "has two rows for one fold: give each node one role per fold"
-    refuse(again, "node", twice)
-    return dict(zip(map(int, numbers), roles, strict=True))
-
-
-def _keep_share(
-    roles: NDArray[np.int8], labels: Ints32, split: Split, seed: int
-) -> NDArray[np.int8]:
-    """Roles in which only a share of the training and calibration labels is kept.
-
-    Each class keeps its share, rounded up, and at least two training labels and one
-    calibration label. The labels of a smaller share are a subset of a larger share's.
-    """
-    kept = roles.copy()
-    for code, minimum in ((0, 2), (1, 1)):
-        for label in range(int(labels.max()) + 1):
-            rows = np.flatnonzero((roles == code) & (labels == label))
-            count = max(minimum, int(np.ceil(split.label_share * len(rows) - 1e-9)))
-            random = stream(seed, Purpose.LABELS_KEPT, split.fold, code, label)
-            kept[random.permutation(rows)[count:]] = -1
-    return kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -278,10 +165,62 @@ class EvaluationWork:
         return Folder.of(self.run).child(name)
 
 
-@lru_cache(maxsize=1)
-def _task(run: str, source: TaskSource, seed: int, graph: str, labels: str) -> Task:
-    """The task; another one once the stages with these fingerprints changed."""
-    return load_task(RunDirectory(run), source, seed)
+def load_task(run: RunDirectory, source: TaskSource, seed: int) -> Task:
+    """Load the labels of a run directory and the folds of a table.
+
+    Raises
+    ------
+    StageError
+        When the stage ``graph`` or ``labels`` is incomplete.
+    InputError
+        When the positive class does not exist, the table of splits does not match the
+        nodes, or a role has no node of a class.
+    SettingsError
+        When a fold does not exist or a label share is out of range.
+    """
+    graph, known = run.complete("graph"), run.complete("labels")
+    classes = tuple(map(str, known.facts["classes"]))
+    labels = layout.load_labels(known).codes
+    if source.positive is not None:
+        if source.positive not in classes:
+            raise InputError(
+                f"{source.dataset}: --positive {source.positive!r} is not a class: "
+                f"choose one of {', '.join(classes)}"
+            )
+        code = classes.index(source.positive)
+        classes = (f"not {source.positive}", source.positive)
+        labels = np.where(labels < 0, -1, labels == code).astype(np.int32)
+    if source.splits is None:
+        roles = dict(enumerate(make_folds(labels)))
+    else:
+        ids = layout.load_ids(graph)
+        roles = _read_splits(source.splits, ids, labels)
+    folds = source.folds or tuple(roles)
+    for fold in folds:
+        if fold not in roles:
+            raise SettingsError(
+                f"{source.dataset}: there is no fold {fold}: choose from "
+                f"{', '.join(map(str, roles))}"
+            )
+        for code, role in enumerate(ROLES):
+            counts = np.bincount(labels[roles[fold] == code], minlength=len(classes))
+            if not counts.all():
+                missing = classes[int(counts.argmin())]
+                raise InputError(
+                    f"{source.dataset}: fold {fold} has no {role} node of class "
+                    f"{missing!r}: use folds that have every class in every role"
+                )
+    for share in source.label_shares:
+        if not 0 < share <= 1:
+            raise SettingsError(
+                f"--label-shares {share:g} is out of range: give shares above 0 and at "
+                "most 1"
+            )
+    splits = tuple(
+        Split(fold, share) for share in source.label_shares for fold in folds
+    )
+    rows = [_keep_share(roles[split.fold], labels, split, seed) for split in splits]
+    return Task(source.dataset, classes, labels, splits, np.stack(rows))
 
 
 @lru_cache(maxsize=1)
@@ -303,3 +242,63 @@ def keep_arrays(folder: Folder, name: str, make: Callable[[], Arrays]) -> Arrays
         folder.create()
         folder.write_bytes(f"{name}.npy", buffer.getvalue())
     return read_arrays(folder, name)
+
+
+@lru_cache(maxsize=1)
+def _task(run: str, source: TaskSource, seed: int, graph: str, labels: str) -> Task:
+    """The task; another one once the stages with these fingerprints changed."""
+    return load_task(RunDirectory(run), source, seed)
+
+
+def _read_splits(
+    path: str, ids: NodeIds, labels: Ints32
+) -> dict[int, NDArray[np.int8]]:
+    """Role of every node by fold, shape (N,) each."""
+    table = open_table(path, "table of splits")
+    columns = ["node_id", "fold", "role"]
+    table.require(zip(columns, columns, strict=True))
+    batches = list(table.batches(columns))
+    if not batches:
+        raise InputError(f"{path} has no rows: give every node a role in every fold")
+    node, fold, role = (
+        pa.chunked_array([batch.column(name) for batch in batches]) for name in columns
+    )
+
+    def refuse(wrong: NDArray[Any], what: str, why: str) -> None:
+        if wrong.any():
+            row = int(np.flatnonzero(wrong)[0])
+            value = {"node": node, "role": role}[what][row].as_py()
+            raise InputError(f"{path}: {what} {value!r} in row {row} {why}")
+
+    code = pc.fill_null(pc.index_in(role, pa.array(ROLES)), -1).to_numpy()
+    refuse(code < 0, "role", f"is not one of {', '.join(ROLES)}")
+    nodes = ids.index_of(node)
+    refuse(nodes < 0, "node", "is not in the node table")
+    unlabelled = "has a role but no label: remove the row, or give the node a label"
+    refuse(labels[nodes] < 0, "node", unlabelled)
+    numbers, place = np.unique(fold.to_numpy(), return_inverse=True)
+    roles = np.full((len(numbers), len(labels)), -1, np.int8)
+    roles[place, nodes] = code
+    again = np.ones(len(nodes), np.bool_)
+    again[np.unique(place * len(labels) + nodes, return_index=True)[1]] = False
+    twice = "has two rows for one fold: give each node one role per fold"
+    refuse(again, "node", twice)
+    return dict(zip(map(int, numbers), roles, strict=True))
+
+
+def _keep_share(
+    roles: NDArray[np.int8], labels: Ints32, split: Split, seed: int
+) -> NDArray[np.int8]:
+    """Roles in which only a share of the training and calibration labels is kept.
+
+    Each class keeps its share, rounded up, and at least two training labels and one
+    calibration label. The labels of a smaller share are a subset of a larger share's.
+    """
+    kept = roles.copy()
+    for code, minimum in ((0, 2), (1, 1)):
+        for label in range(int(labels.max()) + 1):
+            rows = np.flatnonzero((roles == code) & (labels == label))
+            count = max(minimum, int(np.ceil(split.label_share * len(rows) - 1e-9)))
+            random = stream(seed, Purpose.LABELS_KEPT, split.fold, code, label)
+            kept[random.permutation(rows)[count:]] = -1
+    return kept

@@ -53,51 +53,11 @@ PairsOf = Callable[[Table, NodeIds, ColumnSettings, InputSettings], Iterator[Pai
 """Yields the pairs of all rows of a table in any order, with the bits and the errors of
 `arrow_pairs`."""
 
-
 CHUNK_EDGES = 1 << 20
 """Maximum number of edges of a chunk, unless a single row has more."""
 FOLDER = "csr"
 """Folder of the adjacency that tasks read, in their own folder."""
 R = TypeVar("R")
-
-
-def arrow_pairs(
-    table: Table, ids: NodeIds, columns: ColumnSettings, rules: InputSettings
-) -> Iterator[Pairs]:
-    """Yield the pairs of all rows, read by Arrow; an `InputError` names the row."""
-    names, ends = names_read("edges", columns, table), (columns.src, columns.dst)
-    # Ids, indices, keys and the decoded batch together: some 200 bytes a row.
-    rows = int(np.clip(rules.memory_bytes // 1024, 1024, 1 << 18))
-    for batch in ahead(table.batches(names, rows)):
-        find = partial(ids.find, batch, unknown=rules.unknown_nodes)
-        source, target = map_threads(find, ends, 2)
-        yield source, target, weights_of(batch, columns)
-
-
-def weights_of(batch: Batch, columns: ColumnSettings) -> Floats:
-    """The weights of a batch, shape (rows,), 0 to `HEAVIEST`; 1 without."""
-    if columns.weight not in batch.rows.schema.names:
-        return np.ones(batch.rows.num_rows)
-    rule = (
-        "weights must be finite and between 0 and 1e15; set columns.weight to "
-        "such a column, or to null to use edges without weights"
-    )
-    values = batch.numbers(
-        str(columns.weight), lambda values: (values >= 0) & (values <= HEAVIEST), rule
-    )
-    # Adding zero turns -0.0 into 0.0: equal weights then have equal bits.
-    return values + 0.0
-
-
-def spans(indptr: Ints, edges: int) -> Iterator[tuple[int, int]]:
-    """Row ranges of at most `edges` edges and rows, or of one row."""
-    n, first = len(indptr) - 1, 0
-    while first < n:
-        # Bound the rows too: a chunk of rows without edges would be unlimited.
-        last = int(np.searchsorted(indptr, indptr[first] + edges, "right")) - 1
-        last = min(max(last, first + 1), first + edges, n)
-        yield first, last
-        first = last
 
 
 @dataclass(frozen=True)
@@ -127,6 +87,34 @@ class Csr:
         """Results of a function of chunks of about `edges` edges, on threads."""
         passes = list(spans(self.indptr, edges))
         return map_threads(lambda span: work(self.rows(*span)), passes)
+
+
+def arrow_pairs(
+    table: Table, ids: NodeIds, columns: ColumnSettings, rules: InputSettings
+) -> Iterator[Pairs]:
+    """Yield the pairs of all rows, read by Arrow; an `InputError` names the row."""
+    names, ends = names_read("edges", columns, table), (columns.src, columns.dst)
+    # Ids, indices, keys and the decoded batch together: some 200 bytes a row.
+    rows = int(np.clip(rules.memory_bytes // 1024, 1024, 1 << 18))
+    for batch in ahead(table.batches(names, rows)):
+        find = partial(ids.find, batch, unknown=rules.unknown_nodes)
+        source, target = map_threads(find, ends, 2)
+        yield source, target, weights_of(batch, columns)
+
+
+def weights_of(batch: Batch, columns: ColumnSettings) -> Floats:
+    """The weights of a batch, shape (rows,), 0 to `HEAVIEST`; 1 without."""
+    if columns.weight not in batch.rows.schema.names:
+        return np.ones(batch.rows.num_rows)
+    rule = (
+        "weights must be finite and between 0 and 1e15; set columns.weight to "
+        "such a column, or to null to use edges without weights"
+    )
+    values = batch.numbers(
+        str(columns.weight), lambda values: (values >= 0) & (values <= HEAVIEST), rule
+    )
+    # Adding zero turns -0.0 into 0.0: equal weights then have equal bits.
+    return values + 0.0
 
 
 def csr_of(indptr: Ints, indices: Ints32, weights: NDArray[Any]) -> Csr:
@@ -187,3 +175,14 @@ def written_csr(n: int, folder: Path, weighted: bool) -> Csr:
     degrees = scratch.shared(folder / "degrees", np.int64, n)
     scratch.append(folder / "indptr", offsets_of(degrees))
     return shared_csr(folder, n, weighted)
+
+
+def spans(indptr: Ints, edges: int) -> Iterator[tuple[int, int]]:
+    """Row ranges of at most `edges` edges and rows, or of one row."""
+    n, first = len(indptr) - 1, 0
+    while first < n:
+        # Bound the rows too: a chunk of rows without edges would be unlimited.
+        last = int(np.searchsorted(indptr, indptr[first] + edges, "right")) - 1
+        last = min(max(last, first + 1), first + edges, n)
+        yield first, last
+        first = last

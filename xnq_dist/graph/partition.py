@@ -46,7 +46,6 @@ GAINS = range(FIRST, FIRST + 2)
 """Passes in which nodes move where they gain, before the limits are held: without them
 ``stream`` had up to a fifth more halo rows."""
 
-
 CLUSTERS = 64
 """A cluster has at most a partition's share of the weights over this. (With 16, nine
 real graphs and two generated ones had 5 % more halo rows, 2 % without Cora, whose 64
@@ -64,112 +63,6 @@ MIN_MEMORY = 16 << 20
 """Minimum bytes for streaming: all edges of a small graph are always used."""
 METIS_SEED = 1
 """Fixed, so that the partitioning does not depend on the run's seed."""
-
-
-class Limits(NamedTuple):
-    """Maximum size of a partition."""
-
-    nodes: int
-    edges: int
-
-
-def find_limits(degrees: Ints, partitions: int) -> Limits:
-    """The slacks times the means, but at least the edges of the largest hub."""
-    n, edges, hub = len(degrees), int(degrees.sum()), int(degrees.max())
-    limits = Limits(
-        max(int(NODE_SLACK * n / partitions), n // partitions + 1),
-        max(int(EDGE_SLACK * edges / partitions), -(-edges // partitions), hub),
-    )
-    if hub > EDGE_SLACK * edges / partitions:
-        log.warning(
-            "one node has %d in-neighbours, %.2f times a partition's mean edges: set "
-            "fewer partitions for a better balance",
-            hub,
-            hub * partitions / edges,
-        )
-    return limits
-
-
-def hold_limits(csr: Csr, part: Ints32, partitions: int) -> None:
-    """Move nodes, in place, until partitions are within their limits, if moves can.
-
-    Before that nodes move where they gain: to the partition of most of their
-    in-neighbours.
-
-    Parameters
-    ----------
-    csr
-        Canonical adjacency; streamed once for each pass.
-    part
-        Partition of each node, shape (N,); overwritten.
-    partitions
-        Number of partitions, P; at most N.
-    """
-    degrees = np.diff(csr.indptr)
-    weights = degrees + degrees.mean()
-    limit = NODE_SLACK * weights.sum() / partitions
-    propagate(csr, part, weights, GAINS, limit=limit)
-    limits = find_limits(degrees, partitions)
-    nodes = np.bincount(part, minlength=partitions)
-    edges = np.bincount(part, degrees, partitions).astype(np.int64)
-    sizes = np.stack([nodes, edges], axis=1)
-    for loss in LOSSES:
-        if (sizes <= limits).all():
-            return
-        for rows in csr.chunks():
-            ease(*rows.edges, part, sizes, limits, loss)
-
-
-@kernel
-def excess(size: Ints, nodes: int, edges: int, limits: Limits) -> int:
-    """By how much a partition with more nodes and edges exceeds its limits, in edges.
-
-    A node counts as many edges as partitions have for each node.
-    """
-    by_nodes = max(size[0] + nodes - limits.nodes, 0)
-    by_edges = max(size[1] + edges - limits.edges, 0)
-    return int(by_nodes * (limits.edges // limits.nodes + 1) + by_edges)
-
-
-@kernel
-def ease(
-    first: int,
-    indptr: Ints,
-    indices: Ints32,
-    part: Ints32,
-    sizes: Ints,
-    limits: Limits,
-    loss: float,
-) -> None:
-    """Move rows' nodes out of partitions above their limits, where the excess shrinks.
-
-    A node goes to the partition of most of its in-neighbours among those that give it
-    at least as many as the old one, less a share `loss`.
-    """
-    votes = np.empty(sizes.shape[0], np.int64)
-    for row in range(indptr.shape[0] - 1):
-        v, begin, end = first + row, indptr[row], indptr[row + 1]
-        old, degree = part[v], end - begin
-        eased = excess(sizes[old], 0, 0, limits)
-        eased -= excess(sizes[old], -1, -degree, limits)
-        if eased == 0:
-            continue
-        votes[:] = 0
-        for edge in range(begin, end):
-            votes[part[indices[edge]]] += indices[edge] != v
-        best = old
-        for q in range(sizes.shape[0]):
-            strained = excess(sizes[q], 1, degree, limits)
-            strained -= excess(sizes[q], 0, 0, limits)
-            may = strained < eased and votes[q] >= votes[old] * (1 - loss)
-            if may and (best == old or votes[q] > votes[best]):
-                best = q
-        if best != old:
-            sizes[old, 0] -= 1
-            sizes[old, 1] -= degree
-            sizes[best, 0] += 1
-            sizes[best, 1] += degree
-            part[v] = best
 
 
 def divide(
@@ -226,29 +119,115 @@ def divide(
     return part, partitioner
 
 
-def _fill_empty(part: Ints32, partitions: int) -> None:
-    """Give each partition without nodes, in place, the first node of the largest."""
-    sizes = np.bincount(part, minlength=partitions)
-    for empty in np.flatnonzero(sizes == 0):
-        largest = int(np.argmax(sizes))
-        part[np.argmax(part == largest)] = empty
-        sizes[largest] -= 1
-        sizes[empty] = 1
+def hold_limits(csr: Csr, part: Ints32, partitions: int) -> None:
+    """Move nodes, in place, until partitions are within their limits, if moves can.
 
+    Before that nodes move where they gain: to the partition of most of their
+    in-neighbours.
 
-def _node_weights(csr: Csr) -> Ints:
-    """In-degrees plus the mean in-degree plus one."""
+    Parameters
+    ----------
+    csr
+        Canonical adjacency; streamed once for each pass.
+    part
+        Partition of each node, shape (N,); overwritten.
+    partitions
+        Number of partitions, P; at most N.
+    """
     degrees = np.diff(csr.indptr)
-    return degrees + int(csr.indptr[-1]) // len(degrees) + 1
+    weights = degrees + degrees.mean()
+    limit = NODE_SLACK * weights.sum() / partitions
+    propagate(csr, part, weights, GAINS, limit=limit)
+    limits = find_limits(degrees, partitions)
+    nodes = np.bincount(part, minlength=partitions)
+    edges = np.bincount(part, degrees, partitions).astype(np.int64)
+    sizes = np.stack([nodes, edges], axis=1)
+    for loss in LOSSES:
+        if (sizes <= limits).all():
+            return
+        for rows in csr.chunks():
+            ease(*rows.edges, part, sizes, limits, loss)
 
 
-def _contiguous(csr: Csr, partitions: int) -> Ints32:
-    """Ranges of canonical indices of about equal weight."""
-    weights = _node_weights(csr)
-    before = np.cumsum(weights) - weights
-    total = int(weights.sum())
-    part: Ints32 = (before * partitions // total).astype(np.int32)
-    return part
+def metis_memory(n_nodes: int, n_edges: int, symmetric: bool) -> int:
+    """Upper bound of the bytes that METIS needs, from measurements (64-bit METIS)."""
+    return 60 * n_nodes + (140 if symmetric else 280) * n_edges
+
+
+class Limits(NamedTuple):
+    """Maximum size of a partition."""
+
+    nodes: int
+    edges: int
+
+
+def find_limits(degrees: Ints, partitions: int) -> Limits:
+    """The slacks times the means, but at least the edges of the largest hub."""
+    n, edges, hub = len(degrees), int(degrees.sum()), int(degrees.max())
+    limits = Limits(
+        max(int(NODE_SLACK * n / partitions), n // partitions + 1),
+        max(int(EDGE_SLACK * edges / partitions), -(-edges // partitions), hub),
+    )
+    if hub > EDGE_SLACK * edges / partitions:
+        log.warning(
+            "one node has %d in-neighbours, %.2f times a partition's mean edges: set "
+            "fewer partitions for a better balance",
+            hub,
+            hub * partitions / edges,
+        )
+    return limits
+
+
+@kernel
+def excess(size: Ints, nodes: int, edges: int, limits: Limits) -> int:
+    """By how much a partition with more nodes and edges exceeds its limits, in edges.
+
+    A node counts as many edges as partitions have for each node.
+    """
+    by_nodes = max(size[0] + nodes - limits.nodes, 0)
+    by_edges = max(size[1] + edges - limits.edges, 0)
+    return int(by_nodes * (limits.edges // limits.nodes + 1) + by_edges)
+
+
+@kernel
+def ease(
+    first: int,
+    indptr: Ints,
+    indices: Ints32,
+    part: Ints32,
+    sizes: Ints,
+    limits: Limits,
+    loss: float,
+) -> None:
+    """Move rows' nodes out of partitions above their limits, where the excess shrinks.
+
+    A node goes to the partition of most of its in-neighbours among those that give it
+    at least as many as the old one, less a share `loss`.
+    """
+    votes = np.empty(sizes.shape[0], np.int64)
+    for row in range(indptr.shape[0] - 1):
+        v, begin, end = first + row, indptr[row], indptr[row + 1]
+        old, degree = part[v], end - begin
+        eased = excess(sizes[old], 0, 0, limits)
+        eased -= excess(sizes[old], -1, -degree, limits)
+        if eased == 0:
+            continue
+        votes[:] = 0
+        for edge in range(begin, end):
+            votes[part[indices[edge]]] += indices[edge] != v
+        best = old
+        for q in range(sizes.shape[0]):
+            strained = excess(sizes[q], 1, degree, limits)
+            strained -= excess(sizes[q], 0, 0, limits)
+            may = strained < eased and votes[q] >= votes[old] * (1 - loss)
+            if may and (best == old or votes[q] > votes[best]):
+                best = q
+        if best != old:
+            sizes[old, 0] -= 1
+            sizes[old, 1] -= degree
+            sizes[best, 0] += 1
+            sizes[best, 1] += degree
+            part[v] = best
 
 
 def _by_metis(csr: Csr, partitions: int, memory: int | None) -> Ints32:
@@ -264,11 +243,6 @@ def _by_metis(csr: Csr, partitions: int, memory: int | None) -> Ints32:
     if len(sizes) < partitions or not graph.nnz:
         return _contiguous(csr, partitions)
     return metis(graph, sizes.astype(np.int64), partitions)[label]
-
-
-def metis_memory(n_nodes: int, n_edges: int, symmetric: bool) -> int:
-    """Upper bound of the bytes that METIS needs, from measurements (64-bit METIS)."""
-    return 60 * n_nodes + (140 if symmetric else 280) * n_edges
 
 
 def metis(graph: csr_array, weights: Ints, partitions: int) -> Ints32:
@@ -292,3 +266,28 @@ def metis(graph: csr_array, weights: Ints, partitions: int) -> Ints32:
         recursive=False,
     )
     return np.asarray(result[1]).astype(np.int32)
+
+
+def _contiguous(csr: Csr, partitions: int) -> Ints32:
+    """Ranges of canonical indices of about equal weight."""
+    weights = _node_weights(csr)
+    before = np.cumsum(weights) - weights
+    total = int(weights.sum())
+    part: Ints32 = (before * partitions // total).astype(np.int32)
+    return part
+
+
+def _node_weights(csr: Csr) -> Ints:
+    """In-degrees plus the mean in-degree plus one."""
+    degrees = np.diff(csr.indptr)
+    return degrees + int(csr.indptr[-1]) // len(degrees) + 1
+
+
+def _fill_empty(part: Ints32, partitions: int) -> None:
+    """Give each partition without nodes, in place, the first node of the largest."""
+    sizes = np.bincount(part, minlength=partitions)
+    for empty in np.flatnonzero(sizes == 0):
+        largest = int(np.argmax(sizes))
+        part[np.argmax(part == largest)] = empty
+        sizes[largest] -= 1
+        sizes[empty] = 1

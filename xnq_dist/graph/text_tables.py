@@ -73,7 +73,6 @@ _OTHERS: tuple[tuple[bytes, str], ...] = (
 )  # fmt: skip
 """Patterns of the first bytes; the first one that matches counts."""
 
-
 NULLS = (*NULL_WORDS, "#N/A")
 """Words for null in columns of numbers, dates and booleans."""
 _WHOLE = r"0|[1-9]\d{0,17}"
@@ -103,189 +102,6 @@ BLOCK = 4 << 20
 """Bytes of the block that a batch is parsed from."""
 HEAD = 1 << 18
 """Bytes that the dialect is detected from."""
-
-
-def looks_like(head: bytes) -> str | None:
-    """How a message about a file goes on after its name; None: nothing is recognised.
-
-    `head`: the first bytes of the file, decompressed.
-    """
-    start = head[:4096].removeprefix(b"\xef\xbb\xbf")
-    for pattern, words in _OTHERS:
-        if re.match(pattern, start, re.IGNORECASE | re.DOTALL):
-            return words
-    return None
-
-
-def type_of(kind: str) -> pa.DataType:
-    """The Arrow type of a kind."""
-    return _KINDS[kind][0]
-
-
-def joined(one: str, other: str) -> str:
-    """The narrowest kind that the values of both kinds fit."""
-    if "null" in (one, other) or one == other:
-        return one if other == "null" else other
-    return _WIDER.get(frozenset({one, other}), "text")
-
-
-def kind_of(values: pa.Array, decimal: str) -> str:
-    """The narrowest kind of some text."""
-    return next(kind for kind in _KINDS if typed(values, kind, decimal) is not None)
-
-
-def typed(values: pa.Array, kind: str, decimal: str) -> pa.Array | None:
-    """Text as values of a kind; None if a value does not fit."""
-    if kind == "text":
-        return values
-    found = _cast(values, kind, decimal)
-    if found is None:
-        trimmed = pc.utf8_trim_whitespace(values)
-        absent = pc.is_in(trimmed, pa.array(NULLS))
-        trimmed = pc.if_else(absent, None, trimmed)
-        found = _cast(trimmed, kind, decimal)
-    return found
-
-
-def _cast(values: pa.Array, kind: str, decimal: str) -> pa.Array | None:
-    if kind == "number" and decimal == ",":
-        if pc.any(pc.match_substring(values, ".")).as_py():
-            return None
-        values = pc.replace_substring(values, ",", ".")
-    wanted, pattern = _KINDS[kind]
-    try:
-        found = values.cast(wanted)
-    except pa.ArrowInvalid:
-        return None
-    exact = pc.match_substring_regex(values, f"^({pattern})$", ignore_case=True)
-    return None if pc.all(exact).as_py() is False else found
-
-
-@dataclass(frozen=True)
-class Dialect:
-    """How one file is written."""
-
-    separator: str
-    header: bool
-    decimal: str
-    names: tuple[str, ...]
-    """The columns' names."""
-    kinds: dict[str, str]
-    """Kinds of the columns in the first rows, by name."""
-
-    def text(self) -> str:
-        """The dialect in one line."""
-        parts = [
-            f"separator {NAMES.get(self.separator, self.separator)}",
-            "header" if self.header else "no header (columns column1, column2, ...)",
-            "decimal comma" if self.decimal == "," else "decimal point",
-        ]
-        return ", ".join(parts)
-
-
-def sniff(head: bytes, complete: bool, settings: InputSettings, file: str) -> Dialect:
-    """The dialect of a file.
-
-    Parameters
-    ----------
-    head
-        Its first bytes, decompressed.
-    complete
-        Whether they are all bytes.
-    settings
-        What is set instead of detected.
-    file
-        Name in messages.
-
-    Raises
-    ------
-    InputError
-        When the bytes are not text.
-    """
-    if b"\0" in head:  # such as UTF-16
-        raise InputError(
-            f"{file} is not a text table in UTF-8 (it has NUL bytes): save it as CSV "
-            "in UTF-8, or as Parquet"
-        )
-    text = head.decode("utf-8", "replace").removeprefix("\ufeff")
-    if not complete:
-        # The last line may be cut.
-        text = text[: max(text.rfind("\n"), text.rfind("\r")) + 1] or text
-    separator = settings.separator
-    if separator == "auto":
-        separator = _separator(text)
-    records = _records(text, separator, 10 * RECORDS)
-    first = records[0] if records else []
-    columns = [*zip(*(r for r in records if len(r) == len(first)), strict=True)]
-    below = [column[1:] for column in columns]
-    decimal, header = settings.decimal, settings.header
-    if decimal == "auto":
-        decimal = "," if any(map(_has_decimal_comma, below)) else "."
-    if header == "auto":
-        header = _has_header(first, below, decimal)
-    names = [f"column{at + 1}" for at in range(len(first))]
-    if header:
-        names, columns = [name.strip() for name in first], below
-    return Dialect(
-        separator=separator,
-        header=header,
-        decimal=decimal,
-        names=tuple(names),
-        kinds={n: _kind(c, decimal) for n, c in zip(names, columns, strict=True)},
-    )
-
-
-def _kind(column: tuple[str, ...], decimal: str) -> str:
-    return kind_of(pa.array([value or None for value in column], pa.string()), decimal)
-
-
-def _records(text: str, separator: str, limit: int) -> list[list[str]]:
-    """The first records without empty lines, up to a quote that is not closed."""
-    source = io.StringIO(text, newline="")
-    found: list[list[str]] = []
-    try:
-        for record in csv.reader(source, delimiter=separator, strict=True):
-            found += [record] if record else []
-            if len(found) == limit:
-                break
-    except csv.Error:
-        pass
-    return found
-
-
-def _separator(text: str) -> str:
-    """The separator that gives most records the same number of fields, above one.
-
-    `csv.Sniffer` finds none in a single column, and others in text with commas.
-    """
-    best, found = 0.0, ","
-    for separator in SEPARATORS:
-        widths = Counter(map(len, _records(text, separator, RECORDS)))
-        width, count = max(widths.items(), key=lambda item: item[1], default=(0, 0))
-        share = count / widths.total() if width > 1 else 0.0
-        if share > best:
-            best, found = share, separator
-    return found
-
-
-def _has_decimal_comma(column: tuple[str, ...]) -> bool:
-    """Whether numbers have a comma; 1,234 alone may be a thousand, and stays text."""
-    commas = [v.strip() for v in column if "," in v]
-    parts = [v.lstrip("+-").split(",") for v in commas]
-    return _kind(column, ",") == "number" and any(
-        whole == "0" or len(rest) != 3 for whole, rest in parts
-    )
-
-
-def _has_header(first: list[str], columns: list[tuple[str, ...]], decimal: str) -> bool:
-    """Whether the first row has names: words alone, or a word over other values."""
-    names = [name.strip() for name in first]
-    words = [any(map(str.isalpha, n)) and _kind((n,), decimal) == "text" for n in names]
-    below = [_kind(column, decimal) for column in columns]
-    return all(word for word, name in zip(words, names, strict=True) if name) or any(
-        word and kind not in ("null", "text")
-        for word, kind in zip(words, below, strict=True)
-    )
 
 
 @dataclass
@@ -380,3 +196,186 @@ def open_text(filesystem: Any, path: str, settings: InputSettings) -> TextFile:
         raise InputError(f"{path} {look}")
     dialect = sniff(head, len(head) < HEAD, settings, path)
     return TextFile(filesystem, path, dialect, dict(dialect.kinds))
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How one file is written."""
+
+    separator: str
+    header: bool
+    decimal: str
+    names: tuple[str, ...]
+    """The columns' names."""
+    kinds: dict[str, str]
+    """Kinds of the columns in the first rows, by name."""
+
+    def text(self) -> str:
+        """The dialect in one line."""
+        parts = [
+            f"separator {NAMES.get(self.separator, self.separator)}",
+            "header" if self.header else "no header (columns column1, column2, ...)",
+            "decimal comma" if self.decimal == "," else "decimal point",
+        ]
+        return ", ".join(parts)
+
+
+def sniff(head: bytes, complete: bool, settings: InputSettings, file: str) -> Dialect:
+    """The dialect of a file.
+
+    Parameters
+    ----------
+    head
+        Its first bytes, decompressed.
+    complete
+        Whether they are all bytes.
+    settings
+        What is set instead of detected.
+    file
+        Name in messages.
+
+    Raises
+    ------
+    InputError
+        When the bytes are not text.
+    """
+    if b"\0" in head:  # such as UTF-16
+        raise InputError(
+            f"{file} is not a text table in UTF-8 (it has NUL bytes): save it as CSV "
+            "in UTF-8, or as Parquet"
+        )
+    text = head.decode("utf-8", "replace").removeprefix("\ufeff")
+    if not complete:
+        # The last line may be cut.
+        text = text[: max(text.rfind("\n"), text.rfind("\r")) + 1] or text
+    separator = settings.separator
+    if separator == "auto":
+        separator = _separator(text)
+    records = _records(text, separator, 10 * RECORDS)
+    first = records[0] if records else []
+    columns = [*zip(*(r for r in records if len(r) == len(first)), strict=True)]
+    below = [column[1:] for column in columns]
+    decimal, header = settings.decimal, settings.header
+    if decimal == "auto":
+        decimal = "," if any(map(_has_decimal_comma, below)) else "."
+    if header == "auto":
+        header = _has_header(first, below, decimal)
+    names = [f"column{at + 1}" for at in range(len(first))]
+    if header:
+        names, columns = [name.strip() for name in first], below
+    return Dialect(
+        separator=separator,
+        header=header,
+        decimal=decimal,
+        names=tuple(names),
+        kinds={n: _kind(c, decimal) for n, c in zip(names, columns, strict=True)},
+    )
+
+
+def looks_like(head: bytes) -> str | None:
+    """How a message about a file goes on after its name; None: nothing is recognised.
+
+    `head`: the first bytes of the file, decompressed.
+    """
+    start = head[:4096].removeprefix(b"\xef\xbb\xbf")
+    for pattern, words in _OTHERS:
+        if re.match(pattern, start, re.IGNORECASE | re.DOTALL):
+            return words
+    return None
+
+
+def kind_of(values: pa.Array, decimal: str) -> str:
+    """The narrowest kind of some text."""
+    return next(kind for kind in _KINDS if typed(values, kind, decimal) is not None)
+
+
+def typed(values: pa.Array, kind: str, decimal: str) -> pa.Array | None:
+    """Text as values of a kind; None if a value does not fit."""
+    if kind == "text":
+        return values
+    found = _cast(values, kind, decimal)
+    if found is None:
+        trimmed = pc.utf8_trim_whitespace(values)
+        absent = pc.is_in(trimmed, pa.array(NULLS))
+        trimmed = pc.if_else(absent, None, trimmed)
+        found = _cast(trimmed, kind, decimal)
+    return found
+
+
+def joined(one: str, other: str) -> str:
+    """The narrowest kind that the values of both kinds fit."""
+    if "null" in (one, other) or one == other:
+        return one if other == "null" else other
+    return _WIDER.get(frozenset({one, other}), "text")
+
+
+def type_of(kind: str) -> pa.DataType:
+    """The Arrow type of a kind."""
+    return _KINDS[kind][0]
+
+
+def _separator(text: str) -> str:
+    """The separator that gives most records the same number of fields, above one.
+
+    `csv.Sniffer` finds none in a single column, and others in text with commas.
+    """
+    best, found = 0.0, ","
+    for separator in SEPARATORS:
+        widths = Counter(map(len, _records(text, separator, RECORDS)))
+        width, count = max(widths.items(), key=lambda item: item[1], default=(0, 0))
+        share = count / widths.total() if width > 1 else 0.0
+        if share > best:
+            best, found = share, separator
+    return found
+
+
+def _has_decimal_comma(column: tuple[str, ...]) -> bool:
+    """Whether numbers have a comma; 1,234 alone may be a thousand, and stays text."""
+    commas = [v.strip() for v in column if "," in v]
+    parts = [v.lstrip("+-").split(",") for v in commas]
+    return _kind(column, ",") == "number" and any(
+        whole == "0" or len(rest) != 3 for whole, rest in parts
+    )
+
+
+def _has_header(first: list[str], columns: list[tuple[str, ...]], decimal: str) -> bool:
+    """Whether the first row has names: words alone, or a word over other values."""
+    names = [name.strip() for name in first]
+    words = [any(map(str.isalpha, n)) and _kind((n,), decimal) == "text" for n in names]
+    below = [_kind(column, decimal) for column in columns]
+    return all(word for word, name in zip(words, names, strict=True) if name) or any(
+        word and kind not in ("null", "text")
+        for word, kind in zip(words, below, strict=True)
+    )
+
+
+def _records(text: str, separator: str, limit: int) -> list[list[str]]:
+    """The first records without empty lines, up to a quote that is not closed."""
+    source = io.StringIO(text, newline="")
+    found: list[list[str]] = []
+    try:
+        for record in csv.reader(source, delimiter=separator, strict=True):
+            found += [record] if record else []
+            if len(found) == limit:
+                break
+    except csv.Error:
+        pass
+    return found
+
+
+def _kind(column: tuple[str, ...], decimal: str) -> str:
+    return kind_of(pa.array([value or None for value in column], pa.string()), decimal)
+
+
+def _cast(values: pa.Array, kind: str, decimal: str) -> pa.Array | None:
+    if kind == "number" and decimal == ",":
+        if pc.any(pc.match_substring(values, ".")).as_py():
+            return None
+        values = pc.replace_substring(values, ",", ".")
+    wanted, pattern = _KINDS[kind]
+    try:
+        found = values.cast(wanted)
+    except pa.ArrowInvalid:
+        return None
+    exact = pc.match_substring_regex(values, f"^({pattern})$", ignore_case=True)
+    return None if pc.all(exact).as_py() is False else found

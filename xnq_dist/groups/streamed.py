@@ -61,20 +61,29 @@ MAX_SHARE = 1 / 20
 MIN_SHRINKAGE = 0.9
 """Contraction ends when it leaves more than this share of the nodes."""
 
-
 REFERENCE_EDGES = 5_000_000
 """Edges up to which Leiden finds the groups that intervals are learnt on from all of
 them, in 800 MB; larger graphs are contracted first."""
 
 
-@dataclass(frozen=True)
-class Level:
-    """An undirected graph."""
+def detect(graph: Manifest, settings: Settings, folder: Path) -> Ints:
+    """Community of every node of a stage ``graph``, numbered by decreasing size.
 
-    csr: Csr
-    """Each edge in both directions, without loops."""
-    strength: Floats
-    """Sum of the weights of a node's edges, loops counted twice, shape (N,)."""
+    `folder`: for temporary files where edges do not fit in memory.
+    """
+    from xnq_dist.graph.layout import read_adjacency
+    from xnq_dist.groups import leiden
+
+    chosen = settings.leiden.resolution, settings.seed
+    if streams(settings, int(graph.facts["n_edges"])):
+        memory = settings.input.memory_bytes
+        return detect_on_disk(graph, folder, memory, *chosen)
+    return leiden.leiden(read_adjacency(graph), *chosen)
+
+
+def groups_by_all_edges(edges: int) -> bool:
+    """Whether Leiden holds all edges for the groups that intervals are learnt on."""
+    return edges <= REFERENCE_EDGES
 
 
 def detect_on_disk(
@@ -109,6 +118,16 @@ def detect_on_disk(
         level = _undirected(graph, Path(own), memory)
         labels = communities(level, Path(own), memory, resolution, seed, quick)
     return number_by_size(labels)
+
+
+@dataclass(frozen=True)
+class Level:
+    """An undirected graph."""
+
+    csr: Csr
+    """Each edge in both directions, without loops."""
+    strength: Floats
+    """Sum of the weights of a node's edges, loops counted twice, shape (N,)."""
 
 
 def communities(
@@ -200,23 +219,3 @@ def _undirected(graph: Manifest, folder: Path, memory: int) -> Level:
         found = np.bincount(part.targets - part.first, weights, part.last - part.first)
         strength[part.first : part.last] += found
     return Level(csr, strength)
-
-
-def groups_by_all_edges(edges: int) -> bool:
-    """Whether Leiden holds all edges for the groups that intervals are learnt on."""
-    return edges <= REFERENCE_EDGES
-
-
-def detect(graph: Manifest, settings: Settings, folder: Path) -> Ints:
-    """Community of every node of a stage ``graph``, numbered by decreasing size.
-
-    `folder`: for temporary files where edges do not fit in memory.
-    """
-    from xnq_dist.graph.layout import read_adjacency
-    from xnq_dist.groups import leiden
-
-    chosen = settings.leiden.resolution, settings.seed
-    if streams(settings, int(graph.facts["n_edges"])):
-        memory = settings.input.memory_bytes
-        return detect_on_disk(graph, folder, memory, *chosen)
-    return leiden.leiden(read_adjacency(graph), *chosen)

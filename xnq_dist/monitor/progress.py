@@ -38,7 +38,6 @@ LOG_EVERY = 60.0
 SHOWN_BY: ContextVar[tuple[Progress, ...]] = ContextVar("SHOWN_BY", default=())
 """What shows the steps of the current block."""
 
-
 LOGGER = logging.getLogger("xnq_dist")
 
 

@@ -99,21 +99,6 @@ class RunStatus:
         self.message = " ".join(str(redacted(message)).split())
 
 
-def sentence_of(error: Exception, command: str) -> tuple[str, int]:
-    """The message for an error that ended a command, and the exit status."""
-    place = place_of(error)
-    folder = str(getattr(error, "filename", None) or Path.cwd())
-    stage = "" if isinstance(error, XnqError) else command
-    known = explained(error, folder, stage)
-    if known is not None:
-        return str(known), known.exit_code
-    return (
-        f"internal error{f' in {place}' if place else ''}: {type(error).__name__}: "
-        f"{error}; please report it with the traceback that XNQ_DEBUG=1 shows",
-        XnqError.exit_code,
-    )
-
-
 @contextmanager
 def recorded(
     out: str, command: str = "run", run_id: str | None = None
@@ -154,18 +139,6 @@ def recorded(
             writer.join(EVERY_IN_STORE)
             if not writer.is_alive():
                 _write(run, status)
-
-
-def _write(run: RunDirectory, status: RunStatus) -> None:
-    # Whatever goes wrong here, the run itself may well go on.
-    with suppress(OSError, ValueError, XnqError):
-        held = holder(run)
-        if held is not None and held.alive and not held.mine:
-            return  # the directory of another run
-        if status.succeeded is None and (before := RunStatus.read(run)):
-            status.succeeded = before.succeeded
-        if run.exists(RUN):
-            run.write_bytes(STATUS, sealed(asdict(status)).encode())
 
 
 def standing(directory: str) -> dict[str, Any]:
@@ -217,3 +190,30 @@ def standing(directory: str) -> dict[str, Any]:
         known["published"] = version.manifest.created
         known["report"] = run.uri_of("report.html")
     return known
+
+
+def sentence_of(error: Exception, command: str) -> tuple[str, int]:
+    """The message for an error that ended a command, and the exit status."""
+    place = place_of(error)
+    folder = str(getattr(error, "filename", None) or Path.cwd())
+    stage = "" if isinstance(error, XnqError) else command
+    known = explained(error, folder, stage)
+    if known is not None:
+        return str(known), known.exit_code
+    return (
+        f"internal error{f' in {place}' if place else ''}: {type(error).__name__}: "
+        f"{error}; please report it with the traceback that XNQ_DEBUG=1 shows",
+        XnqError.exit_code,
+    )
+
+
+def _write(run: RunDirectory, status: RunStatus) -> None:
+    # Whatever goes wrong here, the run itself may well go on.
+    with suppress(OSError, ValueError, XnqError):
+        held = holder(run)
+        if held is not None and held.alive and not held.mine:
+            return  # the directory of another run
+        if status.succeeded is None and (before := RunStatus.read(run)):
+            status.succeeded = before.succeeded
+        if run.exists(RUN):
+            run.write_bytes(STATUS, sealed(asdict(status)).encode())

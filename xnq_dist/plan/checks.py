@@ -28,7 +28,6 @@ __all__ = ["check_client_fits", "check_fits", "check_scratch_fits", "settled"]
 
 log = logging.getLogger(__name__)
 
-
 ACCURACY = 1.05
 """Memory of a worker over the planned that is worth a line: a small run's differs in
 the last digits."""
@@ -113,14 +112,6 @@ def check_scratch_fits(plan: Plan, scratch: str | None) -> None:
         _check_disk(folder, "temporary files need up to", plan.scratch_disk, change)
 
 
-def _check_disk(folder: Path, what: str, need: int, change: str) -> None:
-    free = shutil.disk_usage(folder).free
-    if need > free:
-        raise DoesNotFitError(
-            f"{what} {human(need)} but {folder} has {human(free)} free: {change}"
-        )
-
-
 def settled(
     run: RunDirectory, settings: Settings, client: Client, *parts: str
 ) -> Settings:
@@ -157,3 +148,11 @@ def settled(
     else:
         check_fits(met, run.path() if run.is_local else None)
     return settings
+
+
+def _check_disk(folder: Path, what: str, need: int, change: str) -> None:
+    free = shutil.disk_usage(folder).free
+    if need > free:
+        raise DoesNotFitError(
+            f"{what} {human(need)} but {folder} has {human(free)} free: {change}"
+        )

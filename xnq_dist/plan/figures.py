@@ -47,66 +47,9 @@ once or in both directions: the middle, by ratio."""
 MEASURED_EDGES = 100_000_000
 """Directed edges of the largest graph that the costs were fitted to."""
 
-
 EXTRAPOLATED = 10
 """Times are marked as extrapolated for graphs with more than this many times the edges
 that were measured."""
-
-
-def expected_seconds(size: RunSize, settings: Settings, run_disk: int) -> float:
-    """Expected time of a complete run on CPUs.
-
-    Parameters
-    ----------
-    size
-        Counts of the graph; bounds of edges and diameter are replaced by likely ones.
-    run_disk
-        Bytes of the run directory.
-    """
-    size = _likely(size, settings.input.directed)
-    busy = min(size.partitions, size.workers.count)
-    threads = busy * size.workers.threads
-    # Runs of Leiden: coarse groups, fine ones of small graphs, and communities.
-    groupings = 1 + groups_by_all_edges(size.edges) + size.detects
-    rows = fitted_rows(size) * sum(blocks_of(size, settings)) * size.classes
-    return (
-        FIXED
-        + EDGE * size.edges
-        + GROUPED * size.edges * groupings
-        + VALUE * _values(size, settings, busy, threads)
-        + BYTE * run_disk / (busy * size.lanes)
-        + ROW * rows / threads
-    )
-
-
-def _likely(size: RunSize, directed: bool) -> RunSize:
-    """The counts with the edges and the diameter that are likely."""
-    edges, diameter = size.edges, size.diameter
-    if size.partition_counts is None and not directed:
-        edges = round(edges * UNDIRECTED)
-    if diameter is None:
-        diameter = expected_diameter(size.nodes, edges)
-    return replace(size, edges=edges, diameter=diameter)
-
-
-def _values(size: RunSize, settings: Settings, busy: int, threads: int) -> float:
-    """Values that a thread adds into sums over neighbours, in the time of all rounds.
-
-    Parameters
-    ----------
-    busy, threads
-        Workers that have a partition, and their threads.
-    """
-    steps, dim = supersteps_of(size, settings), settings.reservoir.dim
-    rounds = (
-        (steps.turns * steps.length, steps.units),
-        (candidates_of(settings) * steps.length, min(dim, UNITS)),
-    )
-    edges, rows = size.edges / threads, size.nodes / threads + steps.moves.moved / busy
-    return sum(
-        count * (edges * (width + ACCESS) + rows * width * UPDATED)
-        for count, width in rounds
-    )
 
 
 @dataclass(frozen=True)
@@ -250,3 +193,59 @@ class Plan:
     def write(self, folder: Folder) -> None:
         """Write the plan to a run directory."""
         folder.write_record(PLAN, {"planned": asdict(self)})
+
+
+def expected_seconds(size: RunSize, settings: Settings, run_disk: int) -> float:
+    """Expected time of a complete run on CPUs.
+
+    Parameters
+    ----------
+    size
+        Counts of the graph; bounds of edges and diameter are replaced by likely ones.
+    run_disk
+        Bytes of the run directory.
+    """
+    size = _likely(size, settings.input.directed)
+    busy = min(size.partitions, size.workers.count)
+    threads = busy * size.workers.threads
+    # Runs of Leiden: coarse groups, fine ones of small graphs, and communities.
+    groupings = 1 + groups_by_all_edges(size.edges) + size.detects
+    rows = fitted_rows(size) * sum(blocks_of(size, settings)) * size.classes
+    return (
+        FIXED
+        + EDGE * size.edges
+        + GROUPED * size.edges * groupings
+        + VALUE * _values(size, settings, busy, threads)
+        + BYTE * run_disk / (busy * size.lanes)
+        + ROW * rows / threads
+    )
+
+
+def _likely(size: RunSize, directed: bool) -> RunSize:
+    """The counts with the edges and the diameter that are likely."""
+    edges, diameter = size.edges, size.diameter
+    if size.partition_counts is None and not directed:
+        edges = round(edges * UNDIRECTED)
+    if diameter is None:
+        diameter = expected_diameter(size.nodes, edges)
+    return replace(size, edges=edges, diameter=diameter)
+
+
+def _values(size: RunSize, settings: Settings, busy: int, threads: int) -> float:
+    """Values that a thread adds into sums over neighbours, in the time of all rounds.
+
+    Parameters
+    ----------
+    busy, threads
+        Workers that have a partition, and their threads.
+    """
+    steps, dim = supersteps_of(size, settings), settings.reservoir.dim
+    rounds = (
+        (steps.turns * steps.length, steps.units),
+        (candidates_of(settings) * steps.length, min(dim, UNITS)),
+    )
+    edges, rows = size.edges / threads, size.nodes / threads + steps.moves.moved / busy
+    return sum(
+        count * (edges * (width + ACCESS) + rows * width * UPDATED)
+        for count, width in rounds
+    )

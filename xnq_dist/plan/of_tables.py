@@ -33,7 +33,6 @@ MIN_EDGES = 300_000_000
 """Directed edges from which workers of many threads read in less time than the main
 process: a minute less, by the times measured at 20 M edges."""
 
-
 STAGES: Mapping[str, Callable[[RunSize, Settings], Need]] = {
     "graph": graph.needs,
     "embeddings": reservoir.needs,

@@ -70,68 +70,10 @@ MIN_MEMBERSHIPS, MAX_MEMBERSHIPS = 1 << 16, 1 << 22
 community may have more."""
 BATCHES_A_THREAD = 4
 
-
 _LOCK = threading.Lock()
 _LOADED: dict[str, NodeTable] = {}
 """What this process loaded for the current attempt, by its id."""
 SCENARIOS = "if_random", "if_by_class"
-
-
-def write_batches(
-    attempt: Attempt,
-    memberships: Memberships,
-    threads: int,
-    nodes: NodeIds,
-    detected: TableWriter | None,
-) -> Iterator[CommunityBatch]:
-    """Write each batch's members to a file; detected ones to the table as well.
-
-    `threads` is the number of batches that are estimated at a time.
-    """
-    per_batch = memberships.total // (threads * BATCHES_A_THREAD) + 1
-    size = min(max(per_batch, MIN_MEMBERSHIPS), MAX_MEMBERSHIPS)
-    batches = community_batches(memberships.sorter.chunks(), size)
-    for number, (first, batch) in enumerate(batches):
-        record = attempt.write_arrays(
-            f"members-{number:05d}", offsets=batch.offsets, members=batch.members
-        )
-        if detected is not None:
-            ids = community_ids(nodes.values.take(pa.array(batch.members)))
-            columns = [pa.array(first + batch.community), ids]
-            detected.write(pa.table(columns, names=["community", "node_id"]))
-        yield CommunityBatch(number, first, record)
-
-
-def write_tables(
-    job: BatchJob,
-    memberships: Memberships,
-    estimated: list[tuple[CommunityBatch, FileRecord]],
-) -> tuple[FileRecord, dict[str, int]]:
-    """Write the batches to the table ``prevalence``.
-
-    Returns its record and facts: the numbers of communities, of memberships, of
-    communities without convergence, and of suppressed ones.
-    """
-    found: Counter[str] = Counter()
-    with job.attempt.table_writer("prevalence", "prevalence") as writer:
-        for batch, record in estimated:
-            arrays = job.attempt.read_arrays(record)
-            arrays["suppressed"] = too_small(arrays, job.settings)
-            names = memberships.names.slice(batch.first, len(arrays["n_nodes"]))
-            writer.write(prevalence_rows(job, arrays, names))
-            job.attempt.delete(record.name)
-            found["n_communities"] += len(names)
-            found["n_memberships"] += int(arrays["n_nodes"].sum())
-            found["not_converged"] += int((~arrays["converged"]).sum())
-            found["suppressed"] += int(arrays["suppressed"].sum())
-    expected = len(memberships.names), memberships.total - memberships.sorter.duplicates
-    if (found["n_communities"], found["n_memberships"]) != expected:
-        raise StageError(
-            f"batches hold {found['n_communities']} communities and "
-            f"{found['n_memberships']} memberships instead of {expected[0]} and "
-            f"{expected[1]}: this is an internal error, please report it"
-        )
-    return writer.record, dict(found)
 
 
 @dataclass(frozen=True)
@@ -204,9 +146,55 @@ def forget_nodes() -> None:
         _LOADED.clear()
 
 
+def write_batches(
+    attempt: Attempt,
+    memberships: Memberships,
+    threads: int,
+    nodes: NodeIds,
+    detected: TableWriter | None,
+) -> Iterator[CommunityBatch]:
+    """Write each batch's members to a file; detected ones to the table as well.
+
+    `threads` is the number of batches that are estimated at a time.
+    """
+    per_batch = memberships.total // (threads * BATCHES_A_THREAD) + 1
+    size = min(max(per_batch, MIN_MEMBERSHIPS), MAX_MEMBERSHIPS)
+    batches = community_batches(memberships.sorter.chunks(), size)
+    for number, (first, batch) in enumerate(batches):
+        record = attempt.write_arrays(
+            f"members-{number:05d}", offsets=batch.offsets, members=batch.members
+        )
+        if detected is not None:
+            ids = community_ids(nodes.values.take(pa.array(batch.members)))
+            columns = [pa.array(first + batch.community), ids]
+            detected.write(pa.table(columns, names=["community", "node_id"]))
+        yield CommunityBatch(number, first, record)
+
+
 def evidence_of_batch(job: BatchJob, batch: CommunityBatch) -> Floats:
     """Evidence of the batch's communities that have labelled members, in order."""
     return label_evidence(job.members(batch), job.loaded())
+
+
+def learn_from(job: BatchJob) -> tuple[FileRecord, dict[str, Any]]:
+    """Learn the variances of `auto`; return their file and the fact ``labels``."""
+    nodes, run, settings = job.loaded(), job.run, job.settings
+    held, groups = load_held_posteriors(run), load_groups(run)
+    reached_from = partial(read_reached, run, job.attempt, job.sums)
+    compared = with_own_folds(run, nodes) if studies_choice(settings) else nodes
+    learnt, selection = learn(nodes, compared, groups, held, settings, reached_from)
+    record = job.attempt.write_arrays("learnt", **learnt.arrays())
+    studied, tilt = {} if selection is None else selection.facts(), learnt.tilt
+    if tilt is not None:
+        studied["bias"] = (-np.log(tilt.factors)).tolist()
+    return record, {
+        "drawn": settings.labels.drawn,
+        "prior": settings.labels.prior is not None,
+        **studied,
+        "exchangeable": METHODS[settings.method].second_stage,
+        "tilted": None if tilt is None else tilt.share,
+        "alone": tilt is not None and tilt.alone,
+    }
 
 
 def estimate_batch(job: BatchJob, batch: CommunityBatch) -> FileRecord:
@@ -244,25 +232,36 @@ def estimate_graph(job: BatchJob) -> dict[str, Prevalence]:
     }
 
 
-def learn_from(job: BatchJob) -> tuple[FileRecord, dict[str, Any]]:
-    """Learn the variances of `auto`; return their file and the fact ``labels``."""
-    nodes, run, settings = job.loaded(), job.run, job.settings
-    held, groups = load_held_posteriors(run), load_groups(run)
-    reached_from = partial(read_reached, run, job.attempt, job.sums)
-    compared = with_own_folds(run, nodes) if studies_choice(settings) else nodes
-    learnt, selection = learn(nodes, compared, groups, held, settings, reached_from)
-    record = job.attempt.write_arrays("learnt", **learnt.arrays())
-    studied, tilt = {} if selection is None else selection.facts(), learnt.tilt
-    if tilt is not None:
-        studied["bias"] = (-np.log(tilt.factors)).tolist()
-    return record, {
-        "drawn": settings.labels.drawn,
-        "prior": settings.labels.prior is not None,
-        **studied,
-        "exchangeable": METHODS[settings.method].second_stage,
-        "tilted": None if tilt is None else tilt.share,
-        "alone": tilt is not None and tilt.alone,
-    }
+def write_tables(
+    job: BatchJob,
+    memberships: Memberships,
+    estimated: list[tuple[CommunityBatch, FileRecord]],
+) -> tuple[FileRecord, dict[str, int]]:
+    """Write the batches to the table ``prevalence``.
+
+    Returns its record and facts: the numbers of communities, of memberships, of
+    communities without convergence, and of suppressed ones.
+    """
+    found: Counter[str] = Counter()
+    with job.attempt.table_writer("prevalence", "prevalence") as writer:
+        for batch, record in estimated:
+            arrays = job.attempt.read_arrays(record)
+            arrays["suppressed"] = too_small(arrays, job.settings)
+            names = memberships.names.slice(batch.first, len(arrays["n_nodes"]))
+            writer.write(prevalence_rows(job, arrays, names))
+            job.attempt.delete(record.name)
+            found["n_communities"] += len(names)
+            found["n_memberships"] += int(arrays["n_nodes"].sum())
+            found["not_converged"] += int((~arrays["converged"]).sum())
+            found["suppressed"] += int(arrays["suppressed"].sum())
+    expected = len(memberships.names), memberships.total - memberships.sorter.duplicates
+    if (found["n_communities"], found["n_memberships"]) != expected:
+        raise StageError(
+            f"batches hold {found['n_communities']} communities and "
+            f"{found['n_memberships']} memberships instead of {expected[0]} and "
+            f"{expected[1]}: this is an internal error, please report it"
+        )
+    return writer.record, dict(found)
 
 
 def prevalence_rows(

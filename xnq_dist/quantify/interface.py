@@ -52,7 +52,6 @@ UNSEEN = (
     "class; label some members"
 )
 
-
 BLOCK = 1 << 20
 """Nodes summed at a time."""
 MAX_SETS = 1 << 17
@@ -232,6 +231,30 @@ class Estimates:
     None: there are none."""
 
 
+@dataclass(frozen=True, eq=False)
+class Prevalence:
+    """Final estimates for S communities."""
+
+    n_nodes: Ints
+    """Members, shape (S,)."""
+    n_labelled: Ints
+    """Members with a known label, shape (S,)."""
+    n_estimated: Ints
+    """Members whose class is estimated, shape (S,)."""
+    prevalence: Floats
+    """Shape (S, C); NaN rows where there is nothing to estimate."""
+    converged: Bools
+    """Shape (S,)."""
+    notes: NDArray[np.str_]
+    """A note on each community, "" for none, shape (S,)."""
+    lower: Floats
+    """Lower ends of the intervals, shape (S, C); NaN where there is none."""
+    upper: Floats
+    """Upper ends."""
+    sd: Floats
+    """Standard errors, shape (S, C); NaN where the quantifier has none."""
+
+
 class Quantifier(ABC):
     """An estimator of class prevalence."""
 
@@ -263,28 +286,16 @@ class Quantifier(ABC):
         """
 
 
-@dataclass(frozen=True, eq=False)
-class Prevalence:
-    """Final estimates for S communities."""
+def make_quantifier(name: str, settings: Settings) -> Quantifier:
+    """Construct the quantifier `name` with its settings.
 
-    n_nodes: Ints
-    """Members, shape (S,)."""
-    n_labelled: Ints
-    """Members with a known label, shape (S,)."""
-    n_estimated: Ints
-    """Members whose class is estimated, shape (S,)."""
-    prevalence: Floats
-    """Shape (S, C); NaN rows where there is nothing to estimate."""
-    converged: Bools
-    """Shape (S,)."""
-    notes: NDArray[np.str_]
-    """A note on each community, "" for none, shape (S,)."""
-    lower: Floats
-    """Lower ends of the intervals, shape (S, C); NaN where there is none."""
-    upper: Floats
-    """Upper ends."""
-    sd: Floats
-    """Standard errors, shape (S, C); NaN where the quantifier has none."""
+    Raises
+    ------
+    ValueError
+        When no quantifier has that name.
+    """
+    made: Quantifier = QUANTIFIERS.module_of(name).make(name, settings)
+    return made
 
 
 def combine(
@@ -330,15 +341,3 @@ def combine(
         upper=of_all(estimates.upper),
         sd=of_all(estimates.sd, np.zeros_like(counts)),
     )
-
-
-def make_quantifier(name: str, settings: Settings) -> Quantifier:
-    """Construct the quantifier `name` with its settings.
-
-    Raises
-    ------
-    ValueError
-        When no quantifier has that name.
-    """
-    made: Quantifier = QUANTIFIERS.module_of(name).make(name, settings)
-    return made

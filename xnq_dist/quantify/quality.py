@@ -39,7 +39,6 @@ MIN_VARIANCE = 1e-12
 MAX_OF_BERNOULLI = 0.9
 """Maximum variance of a share's distribution, in units of q (1 - q)."""
 
-
 PUBLISHABLE, CAUTION = "publishable", "caution"
 NOT_PUBLISHABLE, SUPPRESSED = "not publishable", "suppressed"
 VALUES = ("n_labelled", "n_estimated", "prevalence", "lower", "upper", "se")

@@ -43,6 +43,9 @@ __all__ = [
     "minimise",
 ]
 
+Sums = tuple[float, Floats, Floats]
+"""A problem's log-loss, and its derivatives by the coefficients and the intercepts."""
+
 TOLERANCE, CONVERGED = 1e-10, 1e-7
 """Expected decreases by another step, relative to the value: at which a fit stops
 (posteriors at most 5e-5 from the optimum's in 24 fits to 400 rows), and up to which one
@@ -52,6 +55,12 @@ STACKED = 1e-5
 """The same for models whose output others use: even 1e-4 changed the log-loss of
 unlabelled nodes by .1 % only (nine tasks), and with 1e-7 fits took 1.5 times as long.
 """
+
+VALUES = 1 << 16
+"""Values of a block of rows."""
+ROUNDING = 1e-13
+"""Rounding error of a variance, relative to the column's mean square."""
+
 MEMORY = 20
 """Number of recent steps in the model of the curvature."""
 SUFFICIENT = 1e-4
@@ -63,89 +72,6 @@ LOSS_ROUNDING = 1e-14
 Evaluation = Generator[Any, Any, tuple[float, Floats]]
 """Of a point: yields what it needs sums of, is sent them, returns value and gradient.
 """
-
-
-VALUES = 1 << 16
-"""Values of a block of rows."""
-ROUNDING = 1e-13
-"""Rounding error of a variance, relative to the column's mean square."""
-Sums = tuple[float, Floats, Floats]
-"""A problem's log-loss, and its derivatives by the coefficients and the intercepts."""
-
-
-@dataclass(frozen=True, eq=False)
-class Minimum:
-    """Result of a minimisation."""
-
-    point: Floats
-    gain: float
-    """Predicted decrease by another step, relative to the value."""
-    rounds: int
-    """Number of points evaluated."""
-
-
-def minimise(
-    start: Floats,
-    evaluate: Callable[[Floats], Evaluation],
-    tolerance: float,
-    max_rounds: int,
-) -> Generator[Any, Any, Minimum]:
-    """Minimise a smooth convex function.
-
-    Coordinates should be scaled so that the curvature is at most about 1. The search
-    stops where the predicted decrease by another step, relative to the value, is below
-    `tolerance`, after `max_rounds` points, or where rounding prevents a decrease: see
-    `Minimum.gain`.
-    """
-    point = start.copy()
-    value, gradient = yield from evaluate(point)
-    rounds = 1
-    steps: list[tuple[Floats, Floats, float]] = []
-    while True:
-        direction = -_inverse_times(gradient, steps)
-        slope = float(gradient @ direction)
-        if slope > 0:  # rounding has made the model indefinite: restart it
-            steps, direction = [], -gradient
-            slope = float(gradient @ direction)
-        gain = -slope / 2 / max(abs(value), np.finfo(float).tiny)
-        if gain <= tolerance or rounds >= max_rounds:
-            break
-        length = 1.0
-        slack = LOSS_ROUNDING * abs(value)
-        for _ in range(HALVINGS):
-            trial = point + length * direction
-            new_value, new_gradient = yield from evaluate(trial)
-            rounds += 1
-            if new_value <= value + SUFFICIENT * length * slope + slack:
-                break
-            length /= 2
-        else:
-            break
-        step, change = trial - point, new_gradient - gradient
-        curvature = float(step @ change)
-        # Positive by convexity, except for rounding near the optimum.
-        if curvature > 1e-12 * float(np.sqrt((step @ step) * (change @ change))):
-            steps = [*steps[-MEMORY + 1 :], (step, change, curvature)]
-        point, value, gradient = trial, new_value, new_gradient
-    return Minimum(point, gain, rounds)
-
-
-def _inverse_times(
-    gradient: Floats, steps: list[tuple[Floats, Floats, float]]
-) -> Floats:
-    """Inverse Hessian times the gradient, by the two-loop recursion."""
-    rest = gradient.copy()
-    shares = []
-    for step, change, curvature in reversed(steps):
-        share = float(step @ rest) / curvature
-        rest -= share * change
-        shares.append(share)
-    if steps:
-        _, change, curvature = steps[-1]
-        rest *= curvature / float(change @ change)
-    for (step, change, curvature), share in zip(steps, reversed(shares), strict=True):
-        rest += (share - float(change @ rest) / curvature) * step
-    return rest
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,6 +223,63 @@ class Rows:
         return list(zip(losses, by_coef, by_intercept, strict=True))
 
 
+@dataclass(frozen=True, eq=False)
+class Minimum:
+    """Result of a minimisation."""
+
+    point: Floats
+    gain: float
+    """Predicted decrease by another step, relative to the value."""
+    rounds: int
+    """Number of points evaluated."""
+
+
+def minimise(
+    start: Floats,
+    evaluate: Callable[[Floats], Evaluation],
+    tolerance: float,
+    max_rounds: int,
+) -> Generator[Any, Any, Minimum]:
+    """Minimise a smooth convex function.
+
+    Coordinates should be scaled so that the curvature is at most about 1. The search
+    stops where the predicted decrease by another step, relative to the value, is below
+    `tolerance`, after `max_rounds` points, or where rounding prevents a decrease: see
+    `Minimum.gain`.
+    """
+    point = start.copy()
+    value, gradient = yield from evaluate(point)
+    rounds = 1
+    steps: list[tuple[Floats, Floats, float]] = []
+    while True:
+        direction = -_inverse_times(gradient, steps)
+        slope = float(gradient @ direction)
+        if slope > 0:  # rounding has made the model indefinite: restart it
+            steps, direction = [], -gradient
+            slope = float(gradient @ direction)
+        gain = -slope / 2 / max(abs(value), np.finfo(float).tiny)
+        if gain <= tolerance or rounds >= max_rounds:
+            break
+        length = 1.0
+        slack = LOSS_ROUNDING * abs(value)
+        for _ in range(HALVINGS):
+            trial = point + length * direction
+            new_value, new_gradient = yield from evaluate(trial)
+            rounds += 1
+            if new_value <= value + SUFFICIENT * length * slope + slack:
+                break
+            length /= 2
+        else:
+            break
+        step, change = trial - point, new_gradient - gradient
+        curvature = float(step @ change)
+        # Positive by convexity, except for rounding near the optimum.
+        if curvature > 1e-12 * float(np.sqrt((step @ step) * (change @ change))):
+            steps = [*steps[-MEMORY + 1 :], (step, change, curvature)]
+        point, value, gradient = trial, new_value, new_gradient
+    return Minimum(point, gain, rounds)
+
+
 def _curvature(logits: Floats) -> Floats:
     """Second derivative of losses by a logit, mean over the classes, shape (m,)."""
     if logits.shape[1] == 1:
@@ -357,3 +340,21 @@ def _add_losses(
                 logits[row, at + label] -= weight
         for column in range(len(totals)):
             totals[column] += logits[row, column]
+
+
+def _inverse_times(
+    gradient: Floats, steps: list[tuple[Floats, Floats, float]]
+) -> Floats:
+    """Inverse Hessian times the gradient, by the two-loop recursion."""
+    rest = gradient.copy()
+    shares = []
+    for step, change, curvature in reversed(steps):
+        share = float(step @ rest) / curvature
+        rest -= share * change
+        shares.append(share)
+    if steps:
+        _, change, curvature = steps[-1]
+        rest *= curvature / float(change @ change)
+    for (step, change, curvature), share in zip(steps, reversed(shares), strict=True):
+        rest += (share - float(change @ rest) / curvature) * step
+    return rest

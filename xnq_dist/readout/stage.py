@@ -65,7 +65,6 @@ MIN_ROWS = 1_000
 """Number of labelled rows, if there are as many, that must fit in
 ``readout.memory``."""
 
-
 Fitted = tuple[Sequence[FileRecord], dict[str, Any]]
 """A readout's files and facts, JSON values for manifests and reports."""
 

@@ -31,6 +31,19 @@ __all__ = ["SECTIONS", "row"]
 ROWS = 25
 """Rows of the table in the file; the page's script shows all."""
 
+SHOWN = 15
+"""Number of communities in the table."""
+NAMED = 12
+"""Maximum number of new or gone communities named in a sentence."""
+
+TOP = 10
+"""Number of communities with the highest shares in the table."""
+RUNS = 8
+"""Maximum number of runs, the newest ones."""
+
+CLASSES, FINDINGS = 12, 20
+"""Maximum numbers of classes and of remarks in the section."""
+
 
 def communities(facts: Page) -> str:
     """The first communities by the lower end of the interval; the script has all."""
@@ -74,12 +87,6 @@ def glance(facts: Page) -> str:
     return facts.render("glance.html.j2")
 
 
-SHOWN = 15
-"""Number of communities in the table."""
-NAMED = 12
-"""Maximum number of new or gone communities named in a sentence."""
-
-
 def changes(facts: Page) -> str:
     """Changes of the last class since the earlier results."""
     earlier, table = facts.earlier, facts.tables.get("changes")
@@ -110,12 +117,6 @@ def _named(rows: pa.Table, size: str) -> list[Any]:
     """Names of the largest of some communities."""
     order = pc.sort_indices(rows, [(size, "descending")])
     return list(rows["community"].take(order[:NAMED]).to_pylist())
-
-
-TOP = 10
-"""Number of communities with the highest shares in the table."""
-RUNS = 8
-"""Maximum number of runs, the newest ones."""
 
 
 def history(facts: Page) -> str:
@@ -166,10 +167,6 @@ def beyond(facts: Page) -> str:
         above=int(np.count_nonzero(differ & (facts.compared["effect"][:, -1] > 0))),
         compared=int(np.count_nonzero(~np.isnan(facts.compared["qvalue"][:, -1]))),
     )
-
-
-CLASSES, FINDINGS = 12, 20
-"""Maximum numbers of classes and of remarks in the section."""
 
 
 def inputs(facts: Page) -> str:

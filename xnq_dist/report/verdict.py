@@ -56,6 +56,19 @@ def verdict(page: Page) -> Verdict:
     return Verdict(level, tuple(line for line in lines if line))
 
 
+def notes(facts: Page) -> list[tuple[str, list[str]]]:
+    """Sentences by what they are about; without those that have nothing to say."""
+    found, warnings = [], _warnings(facts)
+    chosen, level = facts.of("quantify").get("labels"), facts.settings.intervals.level
+    is_auto = facts.settings.quantifier == "auto"
+    if chosen and is_auto and (texts := sentences(chosen, level)):
+        found.append(("how the labels were chosen", [plain(t, 1000) for t in texts]))
+    if warnings:
+        number = len(warnings)
+        found.append(("1 warning" if number == 1 else f"{number} warnings", warnings))
+    return found
+
+
 def _level(skill: Mapping[str, float] | None) -> Level:
     if not skill:
         return "unknown"
@@ -128,18 +141,6 @@ def _on_communities(page: Page) -> str:
     return text
 
 
-def _span(low: float | None, high: float | None, page: Page) -> str:
-    """An interval in brackets; empty if there is none."""
-    if low is None or high is None or not low <= high:
-        return ""
-    return f" ({page.level} interval {whole_span(low, high)})"
-
-
-def _widths(view: PrevalenceView) -> Floats:
-    """Widths of the last class's intervals, NaN without one, shape (K,)."""
-    return np.asarray(view.upper[:, -1] - view.lower[:, -1])
-
-
 def _how_sure(page: Page) -> str:
     """Numbers of narrow intervals, of poor estimates, and of suppressed ones."""
     view = page.view
@@ -181,17 +182,16 @@ def _next(level: Level, page: Page) -> str:
     )
 
 
-def notes(facts: Page) -> list[tuple[str, list[str]]]:
-    """Sentences by what they are about; without those that have nothing to say."""
-    found, warnings = [], _warnings(facts)
-    chosen, level = facts.of("quantify").get("labels"), facts.settings.intervals.level
-    is_auto = facts.settings.quantifier == "auto"
-    if chosen and is_auto and (texts := sentences(chosen, level)):
-        found.append(("how the labels were chosen", [plain(t, 1000) for t in texts]))
-    if warnings:
-        number = len(warnings)
-        found.append(("1 warning" if number == 1 else f"{number} warnings", warnings))
-    return found
+def _span(low: float | None, high: float | None, page: Page) -> str:
+    """An interval in brackets; empty if there is none."""
+    if low is None or high is None or not low <= high:
+        return ""
+    return f" ({page.level} interval {whole_span(low, high)})"
+
+
+def _widths(view: PrevalenceView) -> Floats:
+    """Widths of the last class's intervals, NaN without one, shape (K,)."""
+    return np.asarray(view.upper[:, -1] - view.lower[:, -1])
 
 
 def _warnings(facts: Page) -> list[str]:

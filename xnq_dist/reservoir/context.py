@@ -43,7 +43,6 @@ __all__ = [
 
 W = TypeVar("W", int, str)
 
-
 EXTRA = 2
 
 

@@ -41,92 +41,6 @@ if TYPE_CHECKING:
 __all__ = ["WriteEmbeddings", "make_embeddings", "reservoir_spec"]
 
 
-@dataclass(frozen=True)
-class WriteEmbeddings:
-    """Writes a partition's final states as one file of the embedding table."""
-
-    graph: Manifest
-    attempt: Attempt
-    descriptors: Descriptors | None = None
-    """Further columns of xnq+."""
-
-    def __call__(self, number: int, states: Floats32) -> FileRecord:
-        """Write states in memory, shape (n_owned, d')."""
-        rows = self._rows(states.shape[1])
-        firsts = range(0, max(1, len(states)), rows)
-        blocks = (states[first : first + rows] for first in firsts)
-        return self._write(number, blocks, rows)
-
-    def stored(
-        self, number: int, files: Sequence[tuple[Stage, FileRecord]], units: int
-    ) -> FileRecord:
-        """Write the states of several reservoirs, of d' = `units`, from their files."""
-        rows = self._rows(units)
-        parts = [stage.row_blocks(file, "states", rows) for stage, file in files]
-        joined = (np.concatenate(some, axis=1) for some in zip(*parts, strict=True))
-        return self._write(number, joined, rows)
-
-    def _rows(self, units: int) -> int:
-        described = sum(self.descriptors.widths) if self.descriptors else 0
-        return max(1, GROUP // (4 * (units + described)))
-
-    def _write(
-        self, number: int, blocks: Iterable[np.ndarray], rows: int
-    ) -> FileRecord:
-        """Write blocks of rows, at least one: an empty partition's file has columns."""
-        if self.descriptors is not None:
-            more = self.descriptors.blocks(number, rows)
-            pairs = zip(blocks, more, strict=True)
-            blocks = (np.concatenate(pair, axis=1) for pair in pairs)
-        ids = load_nodes(self.graph, number, ["node_id"])["node_id"]
-        tables = (
-            _table(ids.slice(at * rows, rows), block) for at, block in enumerate(blocks)
-        )
-        with self.attempt.table_writer(f"part-{number:05d}", "embeddings") as writer:
-            for table in ahead(tables):
-                writer.write(table)
-        return writer.record
-
-
-def _table(ids: pa.ChunkedArray, rows: np.ndarray) -> pa.Table:
-    flat = rows.astype(np.float32, copy=False).reshape(-1)
-    # Values that are never null are read in three quarters of the time.
-    kind = pa.list_(pa.field("element", pa.float32(), nullable=False), rows.shape[1])
-    vectors = pa.FixedSizeListArray.from_arrays(flat, type=kind)
-    return pa.table({"node_id": ids, "embedding": vectors})
-
-
-def reservoir_spec(
-    settings: Settings,
-    facts: Mapping[str, Any],
-    recurrent_scale: float | Sequence[float],
-    input_scale: float,
-    dim: int | None = None,
-) -> ReservoirSpec:
-    """The specification of a reservoir on the graph with these facts.
-
-    Several recurrent scales give as many independent reservoirs that share the units.
-    `dim` None: ``reservoir.dim``.
-    """
-    # Without cycles, rho is 0: scales are used unchanged.
-    matrix, rho = settings.reservoir.matrix, facts["rho"] or 1.0
-    scales = recurrent_scale
-    if isinstance(scales, float):
-        scales = (scales,)
-    units = units_of_blocks(dim or settings.reservoir.dim, len(scales))
-    parts = []
-    for number, (scale, size) in enumerate(zip(scales, units, strict=True)):
-        drawn = block_seed(settings.seed, number), size, matrix
-        factor = recurrent_factor(*drawn, scale / rho)
-        parts.append(Reservoir(*drawn, factor, input_scale))
-    return ReservoirSpec(
-        tuple(parts),
-        number_of_supersteps(settings, facts.get("effective_diameter")),
-        settings.exchange.dtype,
-        settings.backend,
-    )
-
-
 def make_embeddings(
     run: RunDirectory,
     settings: Settings,
@@ -193,6 +107,84 @@ def make_embeddings(
     return committed
 
 
+def reservoir_spec(
+    settings: Settings,
+    facts: Mapping[str, Any],
+    recurrent_scale: float | Sequence[float],
+    input_scale: float,
+    dim: int | None = None,
+) -> ReservoirSpec:
+    """The specification of a reservoir on the graph with these facts.
+
+    Several recurrent scales give as many independent reservoirs that share the units.
+    `dim` None: ``reservoir.dim``.
+    """
+    # Without cycles, rho is 0: scales are used unchanged.
+    matrix, rho = settings.reservoir.matrix, facts["rho"] or 1.0
+    scales = recurrent_scale
+    if isinstance(scales, float):
+        scales = (scales,)
+    units = units_of_blocks(dim or settings.reservoir.dim, len(scales))
+    parts = []
+    for number, (scale, size) in enumerate(zip(scales, units, strict=True)):
+        drawn = block_seed(settings.seed, number), size, matrix
+        factor = recurrent_factor(*drawn, scale / rho)
+        parts.append(Reservoir(*drawn, factor, input_scale))
+    return ReservoirSpec(
+        tuple(parts),
+        number_of_supersteps(settings, facts.get("effective_diameter")),
+        settings.exchange.dtype,
+        settings.backend,
+    )
+
+
+@dataclass(frozen=True)
+class WriteEmbeddings:
+    """Writes a partition's final states as one file of the embedding table."""
+
+    graph: Manifest
+    attempt: Attempt
+    descriptors: Descriptors | None = None
+    """Further columns of xnq+."""
+
+    def __call__(self, number: int, states: Floats32) -> FileRecord:
+        """Write states in memory, shape (n_owned, d')."""
+        rows = self._rows(states.shape[1])
+        firsts = range(0, max(1, len(states)), rows)
+        blocks = (states[first : first + rows] for first in firsts)
+        return self._write(number, blocks, rows)
+
+    def stored(
+        self, number: int, files: Sequence[tuple[Stage, FileRecord]], units: int
+    ) -> FileRecord:
+        """Write the states of several reservoirs, of d' = `units`, from their files."""
+        rows = self._rows(units)
+        parts = [stage.row_blocks(file, "states", rows) for stage, file in files]
+        joined = (np.concatenate(some, axis=1) for some in zip(*parts, strict=True))
+        return self._write(number, joined, rows)
+
+    def _rows(self, units: int) -> int:
+        described = sum(self.descriptors.widths) if self.descriptors else 0
+        return max(1, GROUP // (4 * (units + described)))
+
+    def _write(
+        self, number: int, blocks: Iterable[np.ndarray], rows: int
+    ) -> FileRecord:
+        """Write blocks of rows, at least one: an empty partition's file has columns."""
+        if self.descriptors is not None:
+            more = self.descriptors.blocks(number, rows)
+            pairs = zip(blocks, more, strict=True)
+            blocks = (np.concatenate(pair, axis=1) for pair in pairs)
+        ids = load_nodes(self.graph, number, ["node_id"])["node_id"]
+        tables = (
+            _table(ids.slice(at * rows, rows), block) for at, block in enumerate(blocks)
+        )
+        with self.attempt.table_writer(f"part-{number:05d}", "embeddings") as writer:
+            for table in ahead(tables):
+                writer.write(table)
+        return writer.record
+
+
 def _run_in_turn(
     run: Callable[..., list[FileRecord]],
     spec: ReservoirSpec,
@@ -213,3 +205,11 @@ def _run_in_turn(
         where = kept.at(spec.supersteps)
         states.append([(where, record) for record in files])
     return states
+
+
+def _table(ids: pa.ChunkedArray, rows: np.ndarray) -> pa.Table:
+    flat = rows.astype(np.float32, copy=False).reshape(-1)
+    # Values that are never null are read in three quarters of the time.
+    kind = pa.list_(pa.field("element", pa.float32(), nullable=False), rows.shape[1])
+    vectors = pa.FixedSizeListArray.from_arrays(flat, type=kind)
+    return pa.table({"node_id": ids, "embedding": vectors})

@@ -30,87 +30,22 @@ __all__ = ["KEPT", "Checkpoints", "checkpoint_interval", "run_reservoir"]
 
 log = logging.getLogger(__name__)
 
-_DISK_RATE = 200e6
-"""Assumed bytes per second of writing a checkpoint."""
-_FLOP_RATE = 40e9
-"""Assumed floating point operations per second of a superstep."""
 KEPT = 2
 """Number of checkpoints that are kept."""
-_SHARE = 0.1
-"""Maximum share of the time for checkpoints."""
-
 
 STRIDE, SECONDS = 64, 2.0
 """Maximum number of supersteps of one task, and its approximate duration: a signal
 waits for its end."""
+
+_SHARE = 0.1
+"""Maximum share of the time for checkpoints."""
+
+_DISK_RATE = 200e6
+"""Assumed bytes per second of writing a checkpoint."""
+_FLOP_RATE = 40e9
+"""Assumed floating point operations per second of a superstep."""
+
 Finish = Callable[[int, Floats32], Any]
-
-
-@dataclass(frozen=True)
-class Checkpoints:
-    """The checkpoints of one embedding, under the stage folder ``checkpoints``."""
-
-    stage: Stage
-    inputs: dict[str, object]
-    """Inputs of the states; checkpoints with other inputs are ignored."""
-    every: int
-    """Supersteps between two checkpoints."""
-    grace: float = 0.0
-    """Seconds to write one when a signal ends the run."""
-    prefix: str = "step-"
-    """Beginning of their names; one of its own for each reservoir that runs in turn."""
-
-    def at(self, step: int) -> Stage:
-        """The folder of the checkpoint after superstep `step`."""
-        return self.stage.child(f"{self.prefix}{step:05d}")
-
-    def latest(self) -> tuple[int, Manifest | None]:
-        """Superstep and manifest of the latest complete checkpoint, else 1 and None."""
-        for name in reversed(self.stage.names()):
-            step = name.removeprefix(self.prefix)
-            if not step.isdigit():
-                continue
-            manifest = self.at(int(step)).manifest()
-            if manifest and manifest.fingerprint == fingerprint(self.inputs):
-                return int(step), manifest
-        return 1, None
-
-    def write(self, exchange: Exchange, kept: int = KEPT) -> list[FileRecord]:
-        """Write a checkpoint, and return its files in partition order.
-
-        `kept`: number of checkpoints that stay, this one included; the previous one is
-        used if this is damaged.
-        """
-        attempt = self.at(exchange.step).begin()
-        files = exchange.apply(partial(_write_states, attempt))
-        attempt.commit(files, self.inputs, {"superstep": exchange.step})
-        mine = [name for name in self.stage.names() if name.startswith(self.prefix)]
-        # Checkpoints of later supersteps belong to other settings.
-        stay = [name for name in mine if name <= attempt.name][-kept:]
-        for name in {*mine}.difference(stay):
-            self.stage.child(name).delete_folder()
-        return files
-
-
-def _write_states(attempt: Attempt, number: int, states: Floats32) -> FileRecord:
-    return attempt.write_arrays(f"state-{number:05d}", states=states)
-
-
-def checkpoint_interval(
-    every: int | str, nodes: int, edges: int, dim: int, nonzeros: int, supersteps: int
-) -> int:
-    """Supersteps between checkpoints.
-
-    ``auto``: as often as possible while writing takes less than a tenth of the time, at
-    rates of a slow disk and one core; never, if all supersteps together take seconds.
-    """
-    if every != "auto":
-        return int(every)
-    step_seconds = (2.0 * nodes * dim * nonzeros + edges * dim) / _FLOP_RATE
-    if step_seconds * supersteps < 10.0:
-        return supersteps
-    write_seconds = 4.0 * nodes * dim / _DISK_RATE
-    return min(supersteps, max(1, ceil(write_seconds / (_SHARE * step_seconds))))
 
 
 def run_reservoir(
@@ -164,6 +99,69 @@ def run_reservoir(
     return on_workers(client, graph, use, reached)
 
 
+@dataclass(frozen=True)
+class Checkpoints:
+    """The checkpoints of one embedding, under the stage folder ``checkpoints``."""
+
+    stage: Stage
+    inputs: dict[str, object]
+    """Inputs of the states; checkpoints with other inputs are ignored."""
+    every: int
+    """Supersteps between two checkpoints."""
+    grace: float = 0.0
+    """Seconds to write one when a signal ends the run."""
+    prefix: str = "step-"
+    """Beginning of their names; one of its own for each reservoir that runs in turn."""
+
+    def at(self, step: int) -> Stage:
+        """The folder of the checkpoint after superstep `step`."""
+        return self.stage.child(f"{self.prefix}{step:05d}")
+
+    def latest(self) -> tuple[int, Manifest | None]:
+        """Superstep and manifest of the latest complete checkpoint, else 1 and None."""
+        for name in reversed(self.stage.names()):
+            step = name.removeprefix(self.prefix)
+            if not step.isdigit():
+                continue
+            manifest = self.at(int(step)).manifest()
+            if manifest and manifest.fingerprint == fingerprint(self.inputs):
+                return int(step), manifest
+        return 1, None
+
+    def write(self, exchange: Exchange, kept: int = KEPT) -> list[FileRecord]:
+        """Write a checkpoint, and return its files in partition order.
+
+        `kept`: number of checkpoints that stay, this one included; the previous one is
+        used if this is damaged.
+        """
+        attempt = self.at(exchange.step).begin()
+        files = exchange.apply(partial(_write_states, attempt))
+        attempt.commit(files, self.inputs, {"superstep": exchange.step})
+        mine = [name for name in self.stage.names() if name.startswith(self.prefix)]
+        # Checkpoints of later supersteps belong to other settings.
+        stay = [name for name in mine if name <= attempt.name][-kept:]
+        for name in {*mine}.difference(stay):
+            self.stage.child(name).delete_folder()
+        return files
+
+
+def checkpoint_interval(
+    every: int | str, nodes: int, edges: int, dim: int, nonzeros: int, supersteps: int
+) -> int:
+    """Supersteps between checkpoints.
+
+    ``auto``: as often as possible while writing takes less than a tenth of the time, at
+    rates of a slow disk and one core; never, if all supersteps together take seconds.
+    """
+    if every != "auto":
+        return int(every)
+    step_seconds = (2.0 * nodes * dim * nonzeros + edges * dim) / _FLOP_RATE
+    if step_seconds * supersteps < 10.0:
+        return supersteps
+    write_seconds = 4.0 * nodes * dim / _DISK_RATE
+    return min(supersteps, max(1, ceil(write_seconds / (_SHARE * step_seconds))))
+
+
 def _drive(
     exchange: Exchange,
     spec: ReservoirSpec,
@@ -213,3 +211,7 @@ def _write_last(exchange: Exchange, checkpoints: Checkpoints) -> None:
             log.info("checkpoint after superstep %d written", exchange.step)
     except Exception as error:  # the interruption is what ends the run
         log.warning("no checkpoint was written (%s): the last one counts", error)
+
+
+def _write_states(attempt: Attempt, number: int, states: Floats32) -> FileRecord:
+    return attempt.write_arrays(f"state-{number:05d}", states=states)

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["AllNodes", "Blocks", "only_sums", "propagate"]
 
-
 Blocks = Iterator[tuple[Sequence[NDArray[Any]], Floats | None]]
 """Blocks of a partition's rows: L and R, or L alone, which then is R too; and factors
 of the rows, None: 1 each."""
@@ -100,10 +99,6 @@ def propagate(
     return on_workers(client, graph, use)
 
 
-def _write(attempt: Attempt, stem: str, number: int, values: Floats32) -> FileRecord:
-    return attempt.write_arrays(f"{stem}-{number:05d}", values=values)
-
-
 def only_sums(number: int, turn: int, values: Floats32, sums: Floats32) -> Floats32:
     """A step that returns the sums."""
     return sums
@@ -138,6 +133,10 @@ class AllNodes:
         for other in others:  # added on the workers, to save the client's memory
             total = self.client.submit(np.add, total, other, pure=False)
         return restored(result(self.client, total), peaks[0], peaks[-1])
+
+
+def _write(attempt: Attempt, stem: str, number: int, values: Floats32) -> FileRecord:
+    return attempt.write_arrays(f"{stem}-{number:05d}", values=values)
 
 
 def _peaks(blocks: Callable[[int], Blocks], number: int, threads: int) -> Floats:

@@ -27,7 +27,6 @@ from xnq_dist.reservoir.worker import Share
 
 __all__ = ["Start", "Step", "Sums", "Supersteps"]
 
-
 Start = Callable[[int], Floats32]
 """``start(number)``: the values of a partition's owned rows, shape (n_owned, w)."""
 Step = Callable[[int, int, Floats32, Floats32], Floats32]

@@ -31,7 +31,6 @@ FEW = 32
 A superstep then takes .94 to 1.14 times as long (see docs/results.md)."""
 SHARE = 1 / 4
 
-
 _NO_WEIGHTS = np.empty(0, dtype=np.float32)
 Edges = tuple[Ints, Ints32, Floats32, Any, Any]
 RowsStep = Callable[[int, int, Floats32, Floats32], None]

@@ -30,7 +30,6 @@ __all__ = [
     "volume",
 ]
 
-
 WORKER = 500 * 2**20
 """Bytes of a worker process with its libraries and compiled kernels loaded (527 MiB in
 all on Cora)."""

@@ -133,6 +133,54 @@ def judge(rows: ScoredRows, sizes: tuple[int, int]) -> Selection | None:
     )
 
 
+def detectable_factors(rows: ScoredRows, sizes: tuple[int, int]) -> Floats:
+    """Smallest bias of each class that M0's test would have detected, shape (C,).
+
+    The test's noncentrality per unit of squared log-bias is ``n_l (1 - f) Var(p)`` with
+    n_l labels, a labelled share f, and the variance of the labelled nodes' scores.
+    """
+    n_known, n_free = sizes
+    variance = rows.posteriors[rows.labelled].var(axis=0)
+    reach = n_known * (n_free / (n_known + n_free)) * variance
+    with np.errstate(divide="ignore", over="ignore"):
+        return np.asarray(np.exp(np.sqrt(POWER / reach)))
+
+
+def sentences(labels: Mapping[str, Any], level: float) -> list[str]:
+    """Describe the verdict, its evidence, both estimates, and what to do.
+
+    Parameters
+    ----------
+    labels
+        The fact ``labels`` of the stage ``quantify``: ``drawn``, ``verdict`` and the
+        other figures of `Selection.facts`, and ``answers``, one for each class.
+    level
+        Confidence level of the intervals.
+
+    Examples
+    --------
+    >>> sentences({"drawn": "weighted", "answers": []}, 0.95)
+    ['Labels count by their inclusion weights (labels.drawn = weighted).']
+    """
+    drawn = labels["drawn"]
+    if drawn == "weighted":
+        return ["Labels count by their inclusion weights (labels.drawn = weighted)."]
+    if "verdict" not in labels and not labels.get("prior"):
+        return [
+            "How the labelled nodes were chosen could not be tested: there are too few "
+            "labelled or unlabelled nodes. If you know how, set labels.drawn."
+        ]
+    answers: Sequence[Mapping[str, Any]] = labels["answers"]
+    last = answers[-1]
+    if last["answer"] is None:  # no unlabelled node to estimate
+        return []
+    text: list[str] = []
+    if "verdict" in labels:
+        text += [_verdict(labels, answers), _reach(labels, last)]
+    text += [_answers(labels, last, level), _advice(labels, last)]
+    return [sentence for sentence in text if sentence]
+
+
 def _pvalue(rows: ScoredRows, terms: Terms, null: SelectionFit) -> float:
     """P-value of b = 0; for several classes, of a joint and of single-class tests."""
     alternative = fit_model(rows, terms, TESTED, null)
@@ -180,54 +228,6 @@ def _equal_counts(rows: ScoredRows, fitted: SelectionFit) -> bool:
     log_chance = gammaln(counts.sum() + 1) - gammaln(counts + 1).sum()
     log_chance += (counts * np.log(np.maximum(shares, 1e-300))).sum()
     return bool(log_chance < np.log(CHANCE))
-
-
-def detectable_factors(rows: ScoredRows, sizes: tuple[int, int]) -> Floats:
-    """Smallest bias of each class that M0's test would have detected, shape (C,).
-
-    The test's noncentrality per unit of squared log-bias is ``n_l (1 - f) Var(p)`` with
-    n_l labels, a labelled share f, and the variance of the labelled nodes' scores.
-    """
-    n_known, n_free = sizes
-    variance = rows.posteriors[rows.labelled].var(axis=0)
-    reach = n_known * (n_free / (n_known + n_free)) * variance
-    with np.errstate(divide="ignore", over="ignore"):
-        return np.asarray(np.exp(np.sqrt(POWER / reach)))
-
-
-def sentences(labels: Mapping[str, Any], level: float) -> list[str]:
-    """Describe the verdict, its evidence, both estimates, and what to do.
-
-    Parameters
-    ----------
-    labels
-        The fact ``labels`` of the stage ``quantify``: ``drawn``, ``verdict`` and the
-        other figures of `Selection.facts`, and ``answers``, one for each class.
-    level
-        Confidence level of the intervals.
-
-    Examples
-    --------
-    >>> sentences({"drawn": "weighted", "answers": []}, 0.95)
-    ['Labels count by their inclusion weights (labels.drawn = weighted).']
-    """
-    drawn = labels["drawn"]
-    if drawn == "weighted":
-        return ["Labels count by their inclusion weights (labels.drawn = weighted)."]
-    if "verdict" not in labels and not labels.get("prior"):
-        return [
-            "How the labelled nodes were chosen could not be tested: there are too few "
-            "labelled or unlabelled nodes. If you know how, set labels.drawn."
-        ]
-    answers: Sequence[Mapping[str, Any]] = labels["answers"]
-    last = answers[-1]
-    if last["answer"] is None:  # no unlabelled node to estimate
-        return []
-    text: list[str] = []
-    if "verdict" in labels:
-        text += [_verdict(labels, answers), _reach(labels, last)]
-    text += [_answers(labels, last, level), _advice(labels, last)]
-    return [sentence for sentence in text if sentence]
 
 
 def _verdict(labels: Mapping[str, Any], answers: Sequence[Mapping[str, Any]]) -> str:

@@ -31,7 +31,6 @@ from xnq_dist.readout.stage import ReadoutWork
 if TYPE_CHECKING:
     from distributed import Client
 
-
 __all__ = [
     "PlusScores",
     "embed_method",
@@ -42,25 +41,18 @@ __all__ = [
 ]
 
 
-def embed_method(
-    name: str, client: Client, work: EvaluationWork, configuration: Configuration
-) -> Manifest:
-    """The embedding of a method of the pipeline, unless it is there.
+@dataclass(frozen=True, eq=False)
+class PlusScores:
+    """Uncalibrated scores of xnq+ for every node."""
 
-    The reservoir and its seed are those of the configuration, where it has them.
-    """
-    settings = work.settings
-    known = type(settings.reservoir).model_fields
-    drawn = {key: value for key, value in configuration.items() if key in known}
-    changes = {
-        "method": name,
-        "seed": configuration.get("seed", settings.seed),
-        "reservoir": settings.reservoir.model_copy(update=drawn),
-    }
-    settings = settings.model_copy(update=changes)
-    module = METHODS.module_of(name)
-    made: Manifest = module.embed(RunDirectory(work.run), settings, client, silent)
-    return made
+    logits: Floats32
+    """Log-probabilities of every node by canonical index, shape (N, C); those of
+    labelled nodes out of fold, of others the means over all folds' models."""
+    own: Floats32
+    """The same by the models of each node's own fold."""
+    by_group: tuple[Ints, Floats32] | None
+    """Index and posteriors of labelled nodes by models fitted without labels of their
+    group, shape (h,) and (h, C)."""
 
 
 def row_scores(
@@ -77,6 +69,20 @@ def row_scores(
     made = None if name is None else embed_method(name, client, work, configuration)
     one = partial(fit_split, NodeRows(work, made), configuration["C"])
     yield from tasks_on(client, Path(), 0).map(one, splits)
+
+
+def plus_split_scores(
+    client: Client,
+    work: EvaluationWork,
+    configuration: Configuration,
+    splits: Sequence[int],
+) -> Iterator[Scores]:
+    """Yield scores of xnq+ in every split; all share the stage ``embeddings``."""
+    task = work.task()
+    for split in splits:
+        known = task.known(split, "train", "calibration")
+        scores, seconds = plus_posteriors(client, work, known, work.settings.seed)
+        yield Scores.of(task, split, np.flatnonzero(known >= 0), scores.own, seconds)
 
 
 def plus_posteriors(
@@ -107,34 +113,6 @@ def plus_posteriors(
     return scores, time.perf_counter() - began + made.seconds
 
 
-def plus_split_scores(
-    client: Client,
-    work: EvaluationWork,
-    configuration: Configuration,
-    splits: Sequence[int],
-) -> Iterator[Scores]:
-    """Yield scores of xnq+ in every split; all share the stage ``embeddings``."""
-    task = work.task()
-    for split in splits:
-        known = task.known(split, "train", "calibration")
-        scores, seconds = plus_posteriors(client, work, known, work.settings.seed)
-        yield Scores.of(task, split, np.flatnonzero(known >= 0), scores.own, seconds)
-
-
-@dataclass(frozen=True, eq=False)
-class PlusScores:
-    """Uncalibrated scores of xnq+ for every node."""
-
-    logits: Floats32
-    """Log-probabilities of every node by canonical index, shape (N, C); those of
-    labelled nodes out of fold, of others the means over all folds' models."""
-    own: Floats32
-    """The same by the models of each node's own fold."""
-    by_group: tuple[Ints, Floats32] | None
-    """Index and posteriors of labelled nodes by models fitted without labels of their
-    group, shape (h,) and (h, C)."""
-
-
 def plus_scores(work: ReadoutWork) -> PlusScores:
     """Score every node by xnq+ fitted to the labels, without changing any stage.
 
@@ -156,3 +134,24 @@ def plus_scores(work: ReadoutWork) -> PlusScores:
         arrays = where.read_arrays(held)
         by_group = arrays["index"], arrays["posterior"]
     return PlusScores(logits, own, by_group)
+
+
+def embed_method(
+    name: str, client: Client, work: EvaluationWork, configuration: Configuration
+) -> Manifest:
+    """The embedding of a method of the pipeline, unless it is there.
+
+    The reservoir and its seed are those of the configuration, where it has them.
+    """
+    settings = work.settings
+    known = type(settings.reservoir).model_fields
+    drawn = {key: value for key, value in configuration.items() if key in known}
+    changes = {
+        "method": name,
+        "seed": configuration.get("seed", settings.seed),
+        "reservoir": settings.reservoir.model_copy(update=drawn),
+    }
+    settings = settings.model_copy(update=changes)
+    module = METHODS.module_of(name)
+    made: Manifest = module.embed(RunDirectory(work.run), settings, client, silent)
+    return made

@@ -115,6 +115,33 @@ class AdjustedCounts(Counts):
     adjusts_posteriors = True
 
 
+@dataclass(frozen=True)
+class NeighbourCounts(AdjustedCounts):
+    """The quantifiers ``nacc`` (votes) and ``npacc`` (posteriors).
+
+    Neighbours are the sources of a node's edges, weighted as the edges are; a loop in
+    the graph makes a node its own neighbour.
+    """
+
+    def predictions(self, posteriors: Floats32, neighbours: Floats | None) -> Floats:
+        """Pairs of a node's prediction i and its neighbours' j, shape (n, C^2).
+
+        A pair is at ``i C + j``. Nodes without neighbours have their own posterior.
+        """
+        if neighbours is None:
+            raise StageError(
+                f"quantifier = {self.name} did not get the sums over neighbours: this "
+                "is an internal error, please report it"
+            )
+        width = posteriors.shape[1]
+        near = neighbours[:, width:] if self.hard else neighbours[:, :width]
+        near = np.where(near.sum(axis=1, keepdims=True) > 0, near, posteriors)
+        mass = near.sum(axis=1, keepdims=True)
+        near = predicted(near / np.where(mass > 0, mass, 1.0), self.hard)
+        pairs = predicted(posteriors, self.hard)[:, :, None] * near[:, None]
+        return pairs.reshape(len(pairs), width * width)
+
+
 def make(name: str, settings: Settings) -> Quantifier:
     """Construct one of the six quantifiers."""
     kinds = {"cc": Counts, "pcc": Counts, "acc": AdjustedCounts, "pacc": AdjustedCounts}
@@ -145,6 +172,13 @@ def predicted(values: NDArray[np.floating], hard: bool) -> Floats:
     return votes
 
 
+def neighbour_sums(
+    adjacency: csr_array[Any], posteriors: NDArray[np.floating]
+) -> Floats:
+    """Sums over in-neighbours in one process, (N, 2 C); row v has those of node v."""
+    return adjacency @ with_votes(posteriors).astype(np.float64)
+
+
 def _means(offsets: Ints, members: Ints, counted: Floats) -> Floats:
     """Mean of the members' predictions by community, (S, K); uniform without any."""
     shape = len(offsets) - 1, len(counted)
@@ -153,37 +187,3 @@ def _means(offsets: Ints, members: Ints, counted: Floats) -> Floats:
     mass = total.sum(axis=1, keepdims=True)
     uniform = np.full_like(total, 1.0 / total.shape[1])
     return np.asarray(np.divide(total, mass, out=uniform, where=mass > 0))
-
-
-@dataclass(frozen=True)
-class NeighbourCounts(AdjustedCounts):
-    """The quantifiers ``nacc`` (votes) and ``npacc`` (posteriors).
-
-    Neighbours are the sources of a node's edges, weighted as the edges are; a loop in
-    the graph makes a node its own neighbour.
-    """
-
-    def predictions(self, posteriors: Floats32, neighbours: Floats | None) -> Floats:
-        """Pairs of a node's prediction i and its neighbours' j, shape (n, C^2).
-
-        A pair is at ``i C + j``. Nodes without neighbours have their own posterior.
-        """
-        if neighbours is None:
-            raise StageError(
-                f"quantifier = {self.name} did not get the sums over neighbours: this "
-                "is an internal error, please report it"
-            )
-        width = posteriors.shape[1]
-        near = neighbours[:, width:] if self.hard else neighbours[:, :width]
-        near = np.where(near.sum(axis=1, keepdims=True) > 0, near, posteriors)
-        mass = near.sum(axis=1, keepdims=True)
-        near = predicted(near / np.where(mass > 0, mass, 1.0), self.hard)
-        pairs = predicted(posteriors, self.hard)[:, :, None] * near[:, None]
-        return pairs.reshape(len(pairs), width * width)
-
-
-def neighbour_sums(
-    adjacency: csr_array[Any], posteriors: NDArray[np.floating]
-) -> Floats:
-    """Sums over in-neighbours in one process, (N, 2 C); row v has those of node v."""
-    return adjacency @ with_votes(posteriors).astype(np.float64)

@@ -50,7 +50,6 @@ NOISE = 1e-14
 
 LOG_2 = float(np.log(2.0))
 
-
 TOLERANCE = 1e-12
 """Largest violation of a quadratic programme's optimality conditions."""
 RIDGE = 1e-10
@@ -59,84 +58,26 @@ one nearest to uniform is chosen."""
 
 
 @kernel
-def _derivatives(seen: float, mixture: float, topsoe: bool) -> tuple[float, float]:
-    """First and second derivative of one term of the objective by the mixture."""
-    if not topsoe:
-        return -seen / mixture, seen / (mixture * mixture)
-    if seen > 0.0 and mixture > 0.0:
-        both = seen + mixture
-        return np.log(2.0 * mixture / both), seen / (mixture * both)
-    return LOG_2, 0.0
+def mixture_kernel(
+    matrix: Floats, counts: Floats, prevalence: Floats, converged: Bools
+) -> None:
+    """Minimise ||M p - q|| over the simplex for every row q of `counts`.
 
-
-@kernel
-def _mixed(columns: Floats, weights: Floats, k: int) -> float:
-    """Entry k of the weighted sum of columns (C, n)."""
-    total = 0.0
-    for i in range(len(weights)):
-        total += weights[i] * columns[i, k]
-    return total
-
-
-@kernel
-def _slope(
-    columns: Floats, seen: Floats, topsoe: bool, mixture: Floats, step: Floats
-) -> float:
-    """Derivative of the objective at a step's end; infinite beyond its domain."""
-    total = 0.0
-    for k in range(len(seen)):
-        along = _mixed(columns, step, k)
-        end = mixture[k] + along
-        if seen[k] > 0.0 and end <= 0.0 < mixture[k]:
-            return np.inf
-        total += along * _derivatives(seen[k], end, topsoe)[0]
-    return total
-
-
-@kernel
-def _minimise(columns: Floats, seen: Floats, topsoe: bool, p: Floats) -> bool:
-    """Minimise over p the distance of what is `seen` (n,) from m = p' columns.
-
-    `columns` has the shape (C, n). The distance is ``-sum s log m``, or, with `topsoe`,
-    ``sum s log(2 s / (s + m)) + m log(2 m / (s + m))``; both are convex in p. Returns
-    whether no p has a distance lower by more than `GAP`.
+    M has the shape (K, C). Fills in `prevalence` with p and `converged` with whether
+    the optimality conditions hold within `TOLERANCE`; rows with NaN are skipped.
     """
-    n_classes = len(p)
-    mixture, gradient = np.empty(len(seen)), np.empty(n_classes)
-    hessian = np.empty((n_classes, n_classes))
-    p[:] = 1.0 / n_classes
-    for turn in range(MAX_STEPS + 1):
-        gradient[:] = 0.0
-        hessian[:] = 0.0
-        for k in range(len(seen)):
-            mixture[k] = _mixed(columns, p, k)
-            slope, curve = _derivatives(seen[k], mixture[k], topsoe)
-            for i in range(n_classes):
-                gradient[i] += slope * columns[i, k]
-                for j in range(i + 1):
-                    hessian[i, j] += curve * columns[i, k] * columns[j, k]
-        gap = (gradient * p).sum() - gradient.min()
-        if gap <= GAP or turn == MAX_STEPS:
-            break
-        trace = np.diag(hessian).sum()
-        for i in range(n_classes):
-            hessian[i, i] += CURVATURE * trace if trace > 0.0 else MIN_CURVATURE
-            hessian[:i, i] = hessian[i, :i]
-        target = p.copy()
-        quadratic(hessian, (hessian * p).sum(axis=1) - gradient, target)
-        step, length = target - p, 1.0
-        # A convex objective has not increased where it still falls: a step that ends
-        # where it rises is halved, unless it rises little.
-        limit = NOISE - RISE * (gradient * step).sum()
-        while (
-            length > MIN_STEP
-            and _slope(columns, seen, topsoe, mixture, step) > length * limit
-        ):
-            length *= 0.5
-            step *= 0.5
-        p += step
-    project(p)
-    return bool(gap <= GAP)
+    n_classes = matrix.shape[1]
+    gram = RIDGE * np.eye(n_classes)
+    for row in matrix:
+        gram += np.outer(row, row)
+    for s in range(counts.shape[0]):
+        if np.isnan(counts[s, 0]):
+            continue
+        p = prevalence[s]
+        p[:] = 1.0 / n_classes
+        linear = (matrix.T * counts[s]).sum(axis=1)
+        converged[s] = quadratic(gram, linear, p)
+        project(p)
 
 
 @kernel
@@ -175,31 +116,6 @@ def topsoe_kernel(
     for s in range(len(samples)):
         if samples[s].any():
             converged[s] = _minimise(shares, samples[s], True, prevalence[s])
-
-
-@kernel
-def _solve(system: Floats) -> Floats:
-    """Gaussian elimination with partial pivoting, in place, of (n, n + 1): A and b.
-
-    Returns the solution, a view of the last column.
-    """
-    size = len(system)
-    for k in range(size):
-        pivot = k + np.argmax(np.abs(system[k:, k]))
-        if pivot != k:
-            row = system[k].copy()
-            system[k] = system[pivot]
-            system[pivot] = row
-        for i in range(k + 1, size):
-            factor = system[i, k] / system[k, k]
-            for j in range(k, size + 1):
-                system[i, j] -= factor * system[k, j]
-    solution = system[:, size]
-    for k in range(size - 1, -1, -1):
-        for j in range(k + 1, size):
-            solution[k] -= system[k, j] * solution[j]
-        solution[k] /= system[k, k]
-    return solution
 
 
 @kernel
@@ -251,23 +167,106 @@ def project(p: Floats) -> None:
 
 
 @kernel
-def mixture_kernel(
-    matrix: Floats, counts: Floats, prevalence: Floats, converged: Bools
-) -> None:
-    """Minimise ||M p - q|| over the simplex for every row q of `counts`.
+def _minimise(columns: Floats, seen: Floats, topsoe: bool, p: Floats) -> bool:
+    """Minimise over p the distance of what is `seen` (n,) from m = p' columns.
 
-    M has the shape (K, C). Fills in `prevalence` with p and `converged` with whether
-    the optimality conditions hold within `TOLERANCE`; rows with NaN are skipped.
+    `columns` has the shape (C, n). The distance is ``-sum s log m``, or, with `topsoe`,
+    ``sum s log(2 s / (s + m)) + m log(2 m / (s + m))``; both are convex in p. Returns
+    whether no p has a distance lower by more than `GAP`.
     """
-    n_classes = matrix.shape[1]
-    gram = RIDGE * np.eye(n_classes)
-    for row in matrix:
-        gram += np.outer(row, row)
-    for s in range(counts.shape[0]):
-        if np.isnan(counts[s, 0]):
-            continue
-        p = prevalence[s]
-        p[:] = 1.0 / n_classes
-        linear = (matrix.T * counts[s]).sum(axis=1)
-        converged[s] = quadratic(gram, linear, p)
-        project(p)
+    n_classes = len(p)
+    mixture, gradient = np.empty(len(seen)), np.empty(n_classes)
+    hessian = np.empty((n_classes, n_classes))
+    p[:] = 1.0 / n_classes
+    for turn in range(MAX_STEPS + 1):
+        gradient[:] = 0.0
+        hessian[:] = 0.0
+        for k in range(len(seen)):
+            mixture[k] = _mixed(columns, p, k)
+            slope, curve = _derivatives(seen[k], mixture[k], topsoe)
+            for i in range(n_classes):
+                gradient[i] += slope * columns[i, k]
+                for j in range(i + 1):
+                    hessian[i, j] += curve * columns[i, k] * columns[j, k]
+        gap = (gradient * p).sum() - gradient.min()
+        if gap <= GAP or turn == MAX_STEPS:
+            break
+        trace = np.diag(hessian).sum()
+        for i in range(n_classes):
+            hessian[i, i] += CURVATURE * trace if trace > 0.0 else MIN_CURVATURE
+            hessian[:i, i] = hessian[i, :i]
+        target = p.copy()
+        quadratic(hessian, (hessian * p).sum(axis=1) - gradient, target)
+        step, length = target - p, 1.0
+        # A convex objective has not increased where it still falls: a step that ends
+        # where it rises is halved, unless it rises little.
+        limit = NOISE - RISE * (gradient * step).sum()
+        while (
+            length > MIN_STEP
+            and _slope(columns, seen, topsoe, mixture, step) > length * limit
+        ):
+            length *= 0.5
+            step *= 0.5
+        p += step
+    project(p)
+    return bool(gap <= GAP)
+
+
+@kernel
+def _slope(
+    columns: Floats, seen: Floats, topsoe: bool, mixture: Floats, step: Floats
+) -> float:
+    """Derivative of the objective at a step's end; infinite beyond its domain."""
+    total = 0.0
+    for k in range(len(seen)):
+        along = _mixed(columns, step, k)
+        end = mixture[k] + along
+        if seen[k] > 0.0 and end <= 0.0 < mixture[k]:
+            return np.inf
+        total += along * _derivatives(seen[k], end, topsoe)[0]
+    return total
+
+
+@kernel
+def _derivatives(seen: float, mixture: float, topsoe: bool) -> tuple[float, float]:
+    """First and second derivative of one term of the objective by the mixture."""
+    if not topsoe:
+        return -seen / mixture, seen / (mixture * mixture)
+    if seen > 0.0 and mixture > 0.0:
+        both = seen + mixture
+        return np.log(2.0 * mixture / both), seen / (mixture * both)
+    return LOG_2, 0.0
+
+
+@kernel
+def _mixed(columns: Floats, weights: Floats, k: int) -> float:
+    """Entry k of the weighted sum of columns (C, n)."""
+    total = 0.0
+    for i in range(len(weights)):
+        total += weights[i] * columns[i, k]
+    return total
+
+
+@kernel
+def _solve(system: Floats) -> Floats:
+    """Gaussian elimination with partial pivoting, in place, of (n, n + 1): A and b.
+
+    Returns the solution, a view of the last column.
+    """
+    size = len(system)
+    for k in range(size):
+        pivot = k + np.argmax(np.abs(system[k:, k]))
+        if pivot != k:
+            row = system[k].copy()
+            system[k] = system[pivot]
+            system[pivot] = row
+        for i in range(k + 1, size):
+            factor = system[i, k] / system[k, k]
+            for j in range(k, size + 1):
+                system[i, j] -= factor * system[k, j]
+    solution = system[:, size]
+    for k in range(size - 1, -1, -1):
+        for j in range(k + 1, size):
+            solution[k] -= system[k, j] * solution[j]
+        solution[k] /= system[k, k]
+    return solution

@@ -45,7 +45,6 @@ __all__ = [
 PSEUDO = 0.5
 """Pseudo-counts of every class in class shares, so that none is 0."""
 
-
 GRID = tuple(10.0**step for step in range(-1, 6))
 """Values of C for rows of total variance 1."""
 
