@@ -5,9 +5,9 @@
 
 OUT is the output of `xnq-dist evaluate --communities ... --designs random` for the
 graphs in the FOLDERs (with default shares and `seed`). Posteriors are read from it, and
-the intervals of `auto` are computed with every value of `learning.PRIOR_SPREAD`. For
-every family, the smallest value is chosen with which intervals of communities with at
-least 20 unlabelled members have a coverage of .94 at every share of labels on the
+the intervals of `auto` are computed with every value of `estimator_fit.PRIOR_SPREAD`.
+For every family, the smallest value is chosen with which intervals of communities with
+at least 20 unlabelled members have a coverage of .94 at every share of labels on the
 *other* families; its coverage on the family left out is printed.
 """
 
@@ -31,7 +31,7 @@ from xnq_dist.evaluation.task import EvaluationWork, TaskSource
 from xnq_dist.graph import layout
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.groups.own_groups import FINE, Groups, degree_groups
-from xnq_dist.quantify.default import estimator_fit as learning
+from xnq_dist.quantify.default import estimator_fit
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.estimator_fit import Learnt
 
@@ -76,7 +76,7 @@ def intervals(
             shown = draw_labels("random", pool, share, settings.seed + draw)
             case = kept_case(client, work, shown, own[0], settings.seed + draw)
             for value in values:
-                learning.PRIOR_SPREAD = value
+                estimator_fit.PRIOR_SPREAD = value
                 learnt = Learnt.of(case.nodes, groups, case.held)
                 for batch in sets:
                     counts, _ = true_counts(case, batch)

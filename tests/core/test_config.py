@@ -24,7 +24,7 @@ from xnq_dist.core.config import (
 from xnq_dist.core.errors import DoesNotFitError, SettingsError
 from xnq_dist.core.settings import Settings
 from xnq_dist.graph.needs import random_halo
-from xnq_dist.groups import streamed
+from xnq_dist.groups import detection
 from xnq_dist.plan import (
     GraphSize,
     Workers,
@@ -236,7 +236,7 @@ def test_plan_refuses_an_ingest_that_does_not_fit(monkeypatch):
     # Streamed, detection stays within input.memory.
     small_plan = add_up(SIZE, load_settings(overrides=small), 4, WORKERS, detects=True)
     check_client_fits(replace(small_plan, client_limit=2**30))
-    monkeypatch.setattr(streamed, "REFERENCE_EDGES", SIZE.edges)
+    monkeypatch.setattr(detection, "REFERENCE_EDGES", SIZE.edges)
     assert small_plan.scratch_disk > add_up(SIZE, exact, 4, WORKERS).scratch_disk
 
 
@@ -247,7 +247,7 @@ def test_plan_refuses_a_disk_that_is_too_small(tmp_path, monkeypatch):
         check_fits(
             planned("reservoir.dim=64", "readout.memory=1 GiB"), str(tmp_path / "a/b")
         )
-    monkeypatch.setattr(streamed, "REFERENCE_EDGES", SIZE.edges)
+    monkeypatch.setattr(detection, "REFERENCE_EDGES", SIZE.edges)
     plan = planned("reservoir.dim=64")
     # Sorted runs of pairs, the sources of the edges, and the row pointer.
     assert plan.scratch_disk == (8 + 4) * 10**7 + 8 * (10**6 + 1)

@@ -1,8 +1,12 @@
-"""Limits of containers: fake trees of control groups, and a real group as root."""
+"""Limits of containers: fake trees of control groups, and a real group as root.
+
+Also the memory that glibc keeps: large arrays use pages that others have freed.
+"""
 
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +19,7 @@ from tests.conftest import small_settings
 from xnq_dist.app.environment import prepare_environment
 from xnq_dist.core import limits
 from xnq_dist.core.clusters import local
+from xnq_dist.core.limits import ALLOCATOR
 
 GIB = 2**30
 
@@ -160,3 +165,60 @@ def test_a_process_in_a_control_group_sees_its_memory(group):
         check=True,
     )
     assert 300 * 2**20 < int(done.stdout) < 512 * 2**20
+
+
+NEW_PAGES = """
+import resource, sys, threading
+import numpy as np
+from xnq_dist.core.limits import keep_free_memory, release
+
+size, count, how = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+
+def pages():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+def make():
+    np.ones(size)
+    if how == "released":
+        release()
+    before = pages()
+    for _ in range(count):
+        np.ones(size)
+    print(pages() - before)
+
+if how != "as it is":
+    keep_free_memory()
+thread = threading.Thread(target=make)
+thread.start()
+thread.join()
+"""
+
+
+of_glibc = pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="options of glibc"
+)
+
+
+def new_pages(how: str, mebibytes: int, count: int, **variables: str) -> int:
+    """Pages that a process gets for arrays, made one after the other."""
+    command = [sys.executable, "-c", NEW_PAGES, str(mebibytes << 17), str(count), how]
+    # Dask leaves variables for its workers in the environment.
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("MALLOC_")}
+    done = subprocess.run(
+        command, check=True, capture_output=True, env=kept | variables, timeout=120
+    )
+    return int(done.stdout)
+
+
+@of_glibc
+def test_large_arrays_of_a_thread_use_freed_pages():
+    # 64 MiB have 32 pages if they are huge ones.
+    assert new_pages("as it is", 64, 19) >= 19 * 32
+    assert new_pages("kept", 64, 19) < 19 * 32 / 2
+
+
+@of_glibc
+def test_very_large_arrays_use_freed_pages_until_they_are_released():
+    assert new_pages("kept", 1280, 1) < 640 / 2
+    assert new_pages("as it is", 256, 1, **ALLOCATOR) < 128 / 2
+    assert new_pages("released", 256, 1) >= 128

@@ -6,17 +6,17 @@ import numpy as np
 
 from tests.conftest import small_settings
 from tests.graph.graphs import edge_table, node_table, run
-from tests.groups.test_streamed import planted
+from tests.groups.test_detection import planted
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import layout
 from xnq_dist.graph.prepare import prepare
-from xnq_dist.groups import streamed
+from xnq_dist.groups import detection
 from xnq_dist.groups.own_groups import degree_groups, node_groups
 
 
 def test_groups_of_large_graphs_recover_planted_blocks(tmp_path, monkeypatch):
     sources, block = planted(tmp_path, 12, 40, 0.25)
-    monkeypatch.setattr(streamed, "REFERENCE_EDGES", 0)
+    monkeypatch.setattr(detection, "REFERENCE_EDGES", 0)
     settings = small_settings()
     found = []
     for partitions in (1, 3):

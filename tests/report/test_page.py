@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tests.report.fake_run import NASTY, earlier_of, prevalence_table, results_of
-from tests.selection.test_words import labels
+from tests.selection.test_verdict import labels
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.settings import Settings
 from xnq_dist.report.page import page

@@ -1,4 +1,4 @@
-"""Dask clusters and clients from the settings."""
+"""Dask clusters and clients from the settings; clusters of the kind ``address``."""
 
 from __future__ import annotations
 

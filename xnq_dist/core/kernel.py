@@ -40,13 +40,13 @@ inlined = njit(cache=True, nogil=True, error_model="numpy", inline="always")
 WIDTH = 8
 """Elements of a vector."""
 VECTORS = 4
+"""Vectors of the sums that stay in registers."""
 LANES = WIDTH * VECTORS
 """Rows whose sums stay in registers; with fewer rows, reading W dominates."""
 
 _VECTOR = ir.VectorType(ir.FloatType(), WIDTH)
-_WORD = ir.IntType(32)
-
 _FOUR = ir.VectorType(ir.DoubleType(), 4)
+_WORD = ir.IntType(32)
 
 
 def _pointer(call: Sequence[Any], which: int, row: Any, column: Any, kind: Any) -> Any:

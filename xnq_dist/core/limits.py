@@ -1,9 +1,13 @@
-"""Memory and processors of this process: how much there is, and how it is kept.
+"""Memory and processors of this process: how much there is, and how glibc keeps it.
 
 Containers, systemd units and jobs of batch systems are limited by control groups. The
 limits of outer groups hold too, so all are read, from the process's group up to the
 root of the mounted tree. (Dask reads memory at the root alone, processors in the
 innermost group alone, and neither subtracts what the group uses already.)
+
+glibc takes all memory from one heap, and keeps what is free until `release`. Else each
+array from 32 MiB on (in a Dask nanny's worker: from 128 KiB on) is made of new pages,
+which the system clears first; a virtual machine may have to get them from its host.
 """
 
 from __future__ import annotations
@@ -17,7 +21,9 @@ from pathlib import Path
 __all__ = ["ALLOCATOR", "free_memory", "keep_free_memory", "processors", "release"]
 
 TREE = Path("/sys/fs/cgroup")
+"""Where control groups are mounted."""
 MEMBERSHIP = Path("/proc/self/cgroup")
+"""The groups of this process."""
 
 # The option's number in glibc's malloc.h, and its value; -1 is the highest threshold.
 _OPTIONS = {
@@ -26,7 +32,7 @@ _OPTIONS = {
     "MALLOC_TRIM_THRESHOLD_": (-1, -1),
 }
 ALLOCATOR = {name: str(value) for name, (_, value) in _OPTIONS.items()}
-"""Environment variables of processes that are started."""
+"""The same options as environment variables, for processes that are started."""
 
 
 def free_memory() -> int:
@@ -61,7 +67,7 @@ def processors() -> int:
 
 
 def keep_free_memory() -> None:
-    """Set the options in this process, before it has threads."""
+    """Have glibc keep free memory in this process, before it has threads."""
     for option, value in _OPTIONS.values():
         ctypes.CDLL(None).mallopt(option, value)
 

@@ -1,4 +1,4 @@
-"""Names and addresses as text that may be shown: no credentials, no control signs."""
+"""Names and addresses as text that may be shown: no credentials, no control codes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 __all__ = ["HIDDEN", "joined", "plain", "redacted", "split_query", "within"]
 
 HIDDEN = "***"
+"""Stands for a secret."""
 
 _HARMLESS = frozenset(
     {
@@ -148,5 +149,5 @@ def _hide(match: re.Match[str]) -> str:
 
 def _hide_one(match: re.Match[str]) -> str:
     mark, name, value = match.groups()
-    plain = name.lower() in _HARMLESS and "@" not in value and "%40" not in value
-    return f"{mark}{name}={value if plain else HIDDEN}"
+    harmless = name.lower() in _HARMLESS and "@" not in value and "%40" not in value
+    return f"{mark}{name}={value if harmless else HIDDEN}"

@@ -32,7 +32,6 @@ __all__ = [
     "ClusterSettings",
     "Code",
     "ColumnSettings",
-    "CountOrAuto",
     "DisclosureSettings",
     "EmbeddingSettings",
     "ExchangeSettings",
@@ -49,22 +48,19 @@ __all__ = [
     "ReservoirSettings",
     "RetentionSettings",
     "Section",
-    "Size",
-    "SizeOrAuto",
     "SlurmSettings",
     "Text",
     "WatchSettings",
 ]
 
-Size = Annotated[str | int, AfterValidator(check_size)]
-"""A number of bytes, or a text such as ``2 GiB``."""
-
-SizeOrAuto = Literal["auto"] | Size
-
-CountOrAuto = Annotated[int, Field(ge=1)] | Literal["auto"]
-
-Scale = Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)]
-
+Code = Literal[
+    "feature-id",
+    "feature-label",
+    "few-matches",
+    "label-case",
+    "label-ids",
+]
+"""Findings of the profile that can be accepted."""
 TITLES = {
     "nodes": "node table",
     "edges": "edge table",
@@ -80,19 +76,18 @@ rows barely improve them."""
 VALUE_BYTES = 8
 """Bytes per value of a labelled row: float32 as gathered, and again in sorted rows."""
 
+Size = Annotated[str | int, AfterValidator(check_size)]
+"""A number of bytes, or a text such as ``2 GiB``."""
+SizeOrAuto = Literal["auto"] | Size
+CountOrAuto = Annotated[int, Field(ge=1)] | Literal["auto"]
+Scale = Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)]
 Scales = Annotated[tuple[Scale, ...], Field(min_length=1, max_length=64)]
 Width = Annotated[float, Field(ge=0, le=1)]
+"""Of an interval of a share."""
 Line = Annotated[str, Field(pattern=r"^[^\n\r]+$")]
+"""One line of a job's script."""
 Name = Annotated[str, Field(pattern=r"^[^\s'\"$`;&|<>]+$")]
-
-Code = Literal[
-    "feature-id",
-    "feature-label",
-    "few-matches",
-    "label-case",
-    "label-ids",
-]
-"""Findings of the profile that can be accepted."""
+"""One word of a shell."""
 
 
 def _as_text(value: Any) -> Any:

@@ -25,15 +25,8 @@ __all__ = [
     "StageRecord",
     "choose_source",
     "differences",
-    "embeddings_inputs",
     "following",
-    "graph_inputs",
-    "published_inputs",
-    "quantify_inputs",
-    "readout_inputs",
     "scales_of",
-    "scores_inputs",
-    "select_inputs",
     "selects_scales",
     "set_scales",
     "shown",
@@ -63,6 +56,7 @@ LEIDEN_EDGE = 160
 most with loops)."""
 
 Digests = Mapping[str, Any]
+"""Digests of tables by what they were read for, as from `graph.contents`."""
 Scales = tuple[Any, Any]
 """Recurrent and input scale."""
 
@@ -84,9 +78,12 @@ class Made(Protocol):
 
 
 Stages = Mapping[str, Made]
+"""Complete stages by name."""
 
 
-def graph_inputs(stages: Stages, tables: Digests, settings: Settings) -> dict[str, Any]:
+def _graph_inputs(
+    stages: Stages, tables: Digests, settings: Settings
+) -> dict[str, Any]:
     """Inputs of the stage ``graph``.
 
     The number of partitions is that of the existing graph if settings name none.
@@ -104,7 +101,7 @@ def graph_inputs(stages: Stages, tables: Digests, settings: Settings) -> dict[st
     return {"settings": relevant}
 
 
-def scores_inputs(_: Stages, __: Digests, settings: Settings) -> dict[str, Any]:
+def _scores_inputs(_: Stages, __: Digests, settings: Settings) -> dict[str, Any]:
     """Inputs of the stage ``scores``."""
     return {"columns": settings.columns.scores}
 
@@ -133,7 +130,7 @@ def scales_of(stages: Stages, settings: Settings) -> Scales:
     return chosen["recurrent_scale"], chosen["input_scale"]
 
 
-def select_inputs(_: Stages, __: Digests, settings: Settings) -> dict[str, Any]:
+def _select_inputs(_: Stages, __: Digests, settings: Settings) -> dict[str, Any]:
     """Inputs of the stage ``select``."""
     return _device(settings) | {
         "seed": settings.seed,
@@ -143,7 +140,9 @@ def select_inputs(_: Stages, __: Digests, settings: Settings) -> dict[str, Any]:
     }
 
 
-def embeddings_inputs(stages: Stages, _: Digests, settings: Settings) -> dict[str, Any]:
+def _embeddings_inputs(
+    stages: Stages, _: Digests, settings: Settings
+) -> dict[str, Any]:
     """Inputs of the stage ``embeddings``."""
     scales = {"recurrent_scale", "input_scale"}
     return _device(settings) | {
@@ -161,7 +160,7 @@ def _device(settings: Settings) -> dict[str, Any]:
     return {"backend": "gpu"} if settings.backend == "gpu" else {}
 
 
-def readout_inputs(stages: Stages, _: Digests, settings: Settings) -> dict[str, Any]:
+def _readout_inputs(stages: Stages, _: Digests, settings: Settings) -> dict[str, Any]:
     """Inputs of the stage ``readout``."""
     inputs: dict[str, Any] = {
         "method": settings.method,
@@ -178,7 +177,7 @@ def readout_inputs(stages: Stages, _: Digests, settings: Settings) -> dict[str, 
     return inputs
 
 
-def quantify_inputs(
+def _quantify_inputs(
     stages: Stages, tables: Digests, settings: Settings
 ) -> dict[str, Any]:
     """Inputs of the stage ``quantify``: ``source`` (`choose_source`), ``memberships``.
@@ -227,7 +226,7 @@ def choose_source(memberships: str | None, settings: Settings) -> str:
     return source
 
 
-def published_inputs(stages: Stages, _: Digests, settings: Settings) -> dict[str, Any]:
+def _published_inputs(stages: Stages, _: Digests, settings: Settings) -> dict[str, Any]:
     """Inputs of the published results, except the directory's previous results."""
     return {
         "written": [record.checksum for record in stages["quantify"].files],
@@ -274,15 +273,15 @@ STAGES = {
     stage.name: stage
     for stage in (
         StageRecord(
-            "graph", 6, "graph", (), ("nodes", "features", "edges"), graph_inputs
+            "graph", 6, "graph", (), ("nodes", "features", "edges"), _graph_inputs
         ),
         StageRecord("labels", 3, "graph", ("graph",), ("labels",)),
-        StageRecord("scores", 2, "graph", ("graph",), ("scores",), scores_inputs),
+        StageRecord("scores", 2, "graph", ("graph",), ("scores",), _scores_inputs),
         StageRecord(
-            "select", 3, "embed", ("graph", "labels"), (), select_inputs, stays=True
+            "select", 3, "embed", ("graph", "labels"), (), _select_inputs, stays=True
         ),
         StageRecord(
-            "embeddings", 3, "embed", ("graph", "select"), (), embeddings_inputs
+            "embeddings", 3, "embed", ("graph", "select"), (), _embeddings_inputs
         ),
         StageRecord(
             "readout",
@@ -290,13 +289,13 @@ STAGES = {
             "readout",
             ("graph", "embeddings", "labels", "scores"),
             (),
-            readout_inputs,
+            _readout_inputs,
         ),
         StageRecord("posteriors", 2, "posteriors", ("readout",)),
         StageRecord(
-            "quantify", 15, "quantify", ("posteriors", "labels"), (), quantify_inputs
+            "quantify", 15, "quantify", ("posteriors", "labels"), (), _quantify_inputs
         ),
-        StageRecord("published", 5, "publish", ("quantify",), (), published_inputs),
+        StageRecord("published", 5, "publish", ("quantify",), (), _published_inputs),
     )
 }
 

@@ -1,6 +1,6 @@
-"""The paper's graphs: where they are on this machine, and downloads by PyG.
+"""The paper's graphs: names, families, tasks, and downloads by PyTorch Geometric.
 
-PyTorch Geometric (extra ``gnn``) downloads the public files; this module writes them as
+PyTorch Geometric (extra ``gnn``) downloads the public files; `download` writes them as
 the tables that every other graph comes as.
 
 Graphs of a family are similar (Twitch networks of several countries, two tasks on one
@@ -76,6 +76,7 @@ GRAPHS = {
         )
     },
 }
+"""Graphs that can be downloaded, by the name of their folder."""
 
 TASKS: dict[str, tuple[str, str, str | None]] = {
     "cora-2": ("cora", "splits.parquet", "2"),

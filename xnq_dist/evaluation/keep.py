@@ -21,7 +21,6 @@ __all__ = [
     "publish",
     "read_parquet",
     "to_markdown",
-    "write_parquet",
 ]
 
 FOLDER = "results"
@@ -29,48 +28,6 @@ FOLDER = "results"
 
 EMPTY = "-"
 """Text of a cell without a measurement."""
-
-
-def arrow_schema(name: str) -> pa.Schema:
-    """Arrow schema of a registered table of an evaluation."""
-    columns = schemas.TABLES[name].columns
-    return pa.schema([(one.name, pa.type_for_alias(one.kind)) for one in columns])
-
-
-def write_parquet(folder: Folder, file: str, table: pa.Table) -> None:
-    """Write a table atomically."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd")
-    folder.create()
-    folder.write_bytes(file, sink.getvalue().to_pybytes())
-
-
-def read_parquet(folder: Folder, file: str, name: str) -> pa.Table:
-    """Read a table with the schema of this name, which is checked."""
-    with folder.open_input(file) as stream:
-        return schemas.conform(pq.read_table(stream), name, folder.uri_of(file))
-
-
-def keep(dataset: Folder, tables: Mapping[str, pa.Table], method: str) -> None:
-    """Write tables of a method to a dataset's folder, replacing earlier ones."""
-    for name, table in tables.items():
-        write_parquet(dataset.child(FOLDER), f"{name}-{method}.parquet", table)
-
-
-def publish(out: Folder, names: Sequence[str]) -> dict[str, pa.Table]:
-    """Write the tables of all datasets and methods, and return them by name."""
-    folders = [out.child(dataset).child(FOLDER) for dataset in out.names()]
-    tables = {}
-    for name in names:
-        parts = [
-            read_parquet(folder, file, name)
-            for folder in folders
-            for file in folder.names()
-            if file.startswith(f"{name}-")
-        ]
-        tables[name] = pa.concat_tables(parts)
-        write_parquet(out, f"{name}.parquet", tables[name])
-    return tables
 
 
 @dataclass(frozen=True)
@@ -85,6 +42,40 @@ class RenderedTable:
     """Texts of the other columns by group and name of the row."""
     note: str
     """Sentences below the table."""
+
+
+def arrow_schema(name: str) -> pa.Schema:
+    """Arrow schema of a registered table of an evaluation."""
+    columns = schemas.TABLES[name].columns
+    return pa.schema([(one.name, pa.type_for_alias(one.kind)) for one in columns])
+
+
+def read_parquet(folder: Folder, file: str, name: str) -> pa.Table:
+    """Read a table with the schema of this name, which is checked."""
+    with folder.open_input(file) as stream:
+        return schemas.conform(pq.read_table(stream), name, folder.uri_of(file))
+
+
+def keep(dataset: Folder, tables: Mapping[str, pa.Table], method: str) -> None:
+    """Write tables of a method to a dataset's folder, replacing earlier ones."""
+    for name, table in tables.items():
+        _write_parquet(dataset.child(FOLDER), f"{name}-{method}.parquet", table)
+
+
+def publish(out: Folder, names: Sequence[str]) -> dict[str, pa.Table]:
+    """Write the tables of all datasets and methods, and return them by name."""
+    folders = [out.child(dataset).child(FOLDER) for dataset in out.names()]
+    tables = {}
+    for name in names:
+        parts = [
+            read_parquet(folder, file, name)
+            for folder in folders
+            for file in folder.names()
+            if file.startswith(f"{name}-")
+        ]
+        tables[name] = pa.concat_tables(parts)
+        _write_parquet(out, f"{name}.parquet", tables[name])
+    return tables
 
 
 def to_markdown(table: RenderedTable) -> str:
@@ -102,3 +93,11 @@ def to_markdown(table: RenderedTable) -> str:
         padded = [text.rjust(width) for text, width in zip(texts, others, strict=True)]
         made.append(f"| {' | '.join([name.ljust(first), *padded])} |")
     return "\n".join([*made, "", table.note]) + "\n"
+
+
+def _write_parquet(folder: Folder, file: str, table: pa.Table) -> None:
+    """Write a table atomically."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    folder.create()
+    folder.write_bytes(file, sink.getvalue().to_pybytes())

@@ -18,8 +18,6 @@ from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.quantify.interface import Communities
 
 __all__ = [
-    "APP_GRID",
-    "PAPER_SEED",
     "REPEATS",
     "ROLES",
     "SAMPLE_SIZE",
@@ -41,6 +39,7 @@ PAPER_SEED = 42
 ROLES = ("train", "calibration", "validation", "test")
 """Roles of nodes in a fold; the code of a role is its index, -1 is no role."""
 FOLDS = 5
+"""Number of test folds, as in the paper."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""The search of a method's parameters: its random draws and grids, and one fit.
+"""Searches of a method's parameters: random draws, grids, and the fit of one readout.
 
 The draws are the paper's and depend on the seed only. Training rows are gathered from
 all parts, and all rows are scored part by part, so that memory holds the embeddings of
@@ -42,10 +42,12 @@ Configuration = dict[str, Any]
 
 DIMS = (512, 1024, 2048, 4096)
 """Reservoir dimensions of the paper."""
-STRENGTHS = (1e-2, 1e3)
-RECURRENT_SCALES = (1.0, 25.0)
-INPUT_SCALES = (0.1, 1.0)
-"""Ranges of log-uniform draws (the paper, section "Hyperparameters")."""
+STRENGTH_RANGE = (1e-2, 1e3)
+"""Of log-uniform draws of C (the paper, section "Hyperparameters")."""
+RECURRENT_RANGE = (1.0, 25.0)
+"""The same of the recurrent scale."""
+INPUT_RANGE = (0.1, 1.0)
+"""The same of the input scale."""
 
 
 def reservoir_draws(settings: Settings, draws: int) -> list[Configuration]:
@@ -53,7 +55,6 @@ def reservoir_draws(settings: Settings, draws: int) -> list[Configuration]:
 
     A longer search begins with the configurations of a shorter one. Values that the
     settings specify are fixed, and the other values of a draw do not change with them.
-
     """
     reservoir = settings.reservoir
     given = {
@@ -73,9 +74,9 @@ def reservoir_draws(settings: Settings, draws: int) -> list[Configuration]:
         size, *scales = random.random(4).tolist()
         configuration: Configuration = {
             "dim": DIMS[int(size * len(DIMS))],
-            "recurrent_scale": _log_uniform(RECURRENT_SCALES, scales[0]),
-            "input_scale": _log_uniform(INPUT_SCALES, scales[1]),
-            "C": _log_uniform(STRENGTHS, scales[2]),
+            "recurrent_scale": _log_uniform(RECURRENT_RANGE, scales[0]),
+            "input_scale": _log_uniform(INPUT_RANGE, scales[1]),
+            "C": _log_uniform(STRENGTH_RANGE, scales[2]),
             "seed": int(stream_key(*key).generate_state(1)[0]),
         }
         configurations.append(configuration | fixed)
@@ -86,7 +87,7 @@ def strength_grid(settings: Settings, draws: int) -> list[Configuration]:
     """Grid of C for a readout that has no other hyperparameters."""
     if settings.readout.C != "select":
         return [{"C": settings.readout.C}]
-    low, high = (math.log10(end) for end in STRENGTHS)
+    low, high = (math.log10(end) for end in STRENGTH_RANGE)
     return [{"C": float(10.0**power)} for power in np.linspace(low, high, 10)]
 
 

@@ -1,7 +1,7 @@
-"""A task: the true labels of a graph, and the nodes' roles in every split.
+"""A task: the true labels of a graph, and the nodes' roles in every split; its scores.
 
-A split is a fold with a share of its labels. An evaluation's folder has its graph, task
-and scores; it is sent with every Dask task.
+A split is a fold with a share of its labels. `EvaluationWork` names an evaluation's
+folder, with its graph, task and scores, and is sent with every Dask task.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ __all__ = [
 ]
 
 Arrays = dict[str, NDArray[Any]]
+"""Arrays by name."""
 
 
 @dataclass(frozen=True)

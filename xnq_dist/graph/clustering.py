@@ -33,6 +33,7 @@ AHEAD = 32
 FIRST = 4
 """The pass from which on nodes are due again when a neighbour moved."""
 NEVER = 255
+"""Pass of a node that is not due."""
 Edges = tuple[int, Ints, Ints32]
 """First row, row pointers as offsets in the indices, and indices."""
 State = tuple[NDArray[Any], Floats, NDArray[Any], Bytes]
@@ -46,6 +47,7 @@ more passes nine real graphs and two generated ones had .5 % more."""
 SAMPLE_CHUNK = 1 << 18
 """Edges of a chunk while pairs of clusters are sampled, so that it stays in cache."""
 EVERY = np.uint64(2**64 - 1)
+"""Largest hash: all edges."""
 
 
 def find_clusters(csr: Csr, weights: Floats, limit: float) -> tuple[Ints32, Floats]:
@@ -117,7 +119,7 @@ def propagate(
         rules = penalty, limit, turn
         chunks = csr.chunks()
         moved = sum(
-            move_rows(rows.edges, rows.weights, state, rules) for rows in chunks
+            _move_rows(rows.edges, rows.weights, state, rules) for rows in chunks
         )
         if turn >= FIRST and moved <= settled:
             break
@@ -134,7 +136,7 @@ def numbered(label: Ints32) -> tuple[Ints32, int]:
 
 
 @kernel
-def move_rows(
+def _move_rows(
     edges: Edges, votes: Floats32, state: State, rules: tuple[float, float, int]
 ) -> int:
     """Let each row choose a community and move to it; return how many moved.

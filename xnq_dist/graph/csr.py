@@ -80,12 +80,12 @@ class Csr:
 
     def chunks(self) -> Iterator[SparseRows]:
         """All rows in order, about `CHUNK_EDGES` edges at a time."""
-        for span in spans(self.indptr, CHUNK_EDGES):
+        for span in _spans(self.indptr, CHUNK_EDGES):
             yield self.rows(*span)
 
     def map(self, work: Callable[[SparseRows], R], edges: int = CHUNK_EDGES) -> list[R]:
         """Results of a function of chunks of about `edges` edges, on threads."""
-        passes = list(spans(self.indptr, edges))
+        passes = list(_spans(self.indptr, edges))
         return map_threads(lambda span: work(self.rows(*span)), passes)
 
 
@@ -177,7 +177,7 @@ def written_csr(n: int, folder: Path, weighted: bool) -> Csr:
     return shared_csr(folder, n, weighted)
 
 
-def spans(indptr: Ints, edges: int) -> Iterator[tuple[int, int]]:
+def _spans(indptr: Ints, edges: int) -> Iterator[tuple[int, int]]:
     """Row ranges of at most `edges` edges and rows, or of one row."""
     n, first = len(indptr) - 1, 0
     while first < n:

@@ -75,7 +75,7 @@ def edge_pairs(settings: Settings, ids: NodeIds) -> PairsOf:
 
 @dataclass(frozen=True)
 class CudfPairs:
-    """Yields pairs, as `edges.PairsOf`: cuDF reads edges and looks ids up."""
+    """Yields pairs, as `csr.PairsOf`: cuDF reads edges and looks ids up."""
 
     memory: int
     """Bytes of device memory in addition to the ids."""

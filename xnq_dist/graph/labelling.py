@@ -26,8 +26,6 @@ __all__ = ["label", "read_scores", "write_scores"]
 
 log = logging.getLogger(__name__)
 
-STAGE = "labels"
-
 
 def label(
     run: RunDirectory,
@@ -47,15 +45,15 @@ def label(
     InputError
         As `graph.labels.read_labels`; the old stage is then still there.
     """
-    stage = run.stage(STAGE)
-    inputs = STAGES[STAGE].made_from({"graph": graph}, tables, settings)
+    stage = run.stage("labels")
+    inputs = STAGES["labels"].made_from({"graph": graph}, tables, settings)
     current = stage.manifest()
     if current is not None and current.fingerprint == fingerprint(inputs):
-        log.info("stage %s: complete, nothing to do", STAGE)
+        log.info("stage labels: complete, nothing to do")
         return current
     if known is None:
         known = read_labels(table, settings, load_ids(graph))
-    run.reuse(STAGE, inputs)
+    run.reuse("labels", inputs)
     attempt = stage.begin()
     files: list[FileRecord] = []
     for number, index in enumerate(node_index(graph)):

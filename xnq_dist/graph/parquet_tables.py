@@ -15,6 +15,7 @@ from xnq_dist.graph.values import without_views
 __all__ = ["PARQUET_ENDINGS", "ParquetFile"]
 
 PARQUET_ENDINGS = (".parquet", ".pq")
+"""Endings of names."""
 COMPRESSED_PAGES = 1 << 20
 """Bytes read ahead per column: a huge row group is never loaded completely."""
 

@@ -138,7 +138,7 @@ def hold_limits(csr: Csr, part: Ints32, partitions: int) -> None:
     weights = degrees + degrees.mean()
     limit = NODE_SLACK * weights.sum() / partitions
     propagate(csr, part, weights, GAINS, limit=limit)
-    limits = find_limits(degrees, partitions)
+    limits = _find_limits(degrees, partitions)
     nodes = np.bincount(part, minlength=partitions)
     edges = np.bincount(part, degrees, partitions).astype(np.int64)
     sizes = np.stack([nodes, edges], axis=1)
@@ -146,7 +146,7 @@ def hold_limits(csr: Csr, part: Ints32, partitions: int) -> None:
         if (sizes <= limits).all():
             return
         for rows in csr.chunks():
-            ease(*rows.edges, part, sizes, limits, loss)
+            _ease(*rows.edges, part, sizes, limits, loss)
 
 
 def metis_memory(n_nodes: int, n_edges: int, symmetric: bool) -> int:
@@ -161,7 +161,7 @@ class Limits(NamedTuple):
     edges: int
 
 
-def find_limits(degrees: Ints, partitions: int) -> Limits:
+def _find_limits(degrees: Ints, partitions: int) -> Limits:
     """The slacks times the means, but at least the edges of the largest hub."""
     n, edges, hub = len(degrees), int(degrees.sum()), int(degrees.max())
     limits = Limits(
@@ -179,7 +179,7 @@ def find_limits(degrees: Ints, partitions: int) -> Limits:
 
 
 @kernel
-def excess(size: Ints, nodes: int, edges: int, limits: Limits) -> int:
+def _excess(size: Ints, nodes: int, edges: int, limits: Limits) -> int:
     """By how much a partition with more nodes and edges exceeds its limits, in edges.
 
     A node counts as many edges as partitions have for each node.
@@ -190,7 +190,7 @@ def excess(size: Ints, nodes: int, edges: int, limits: Limits) -> int:
 
 
 @kernel
-def ease(
+def _ease(
     first: int,
     indptr: Ints,
     indices: Ints32,
@@ -208,8 +208,8 @@ def ease(
     for row in range(indptr.shape[0] - 1):
         v, begin, end = first + row, indptr[row], indptr[row + 1]
         old, degree = part[v], end - begin
-        eased = excess(sizes[old], 0, 0, limits)
-        eased -= excess(sizes[old], -1, -degree, limits)
+        eased = _excess(sizes[old], 0, 0, limits)
+        eased -= _excess(sizes[old], -1, -degree, limits)
         if eased == 0:
             continue
         votes[:] = 0
@@ -217,8 +217,8 @@ def ease(
             votes[part[indices[edge]]] += indices[edge] != v
         best = old
         for q in range(sizes.shape[0]):
-            strained = excess(sizes[q], 1, degree, limits)
-            strained -= excess(sizes[q], 0, 0, limits)
+            strained = _excess(sizes[q], 1, degree, limits)
+            strained -= _excess(sizes[q], 0, 0, limits)
             may = strained < eased and votes[q] >= votes[old] * (1 - loss)
             if may and (best == old or votes[q] > votes[best]):
                 best = q

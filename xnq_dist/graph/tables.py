@@ -31,9 +31,9 @@ from xnq_dist.graph.parquet_tables import PARQUET_ENDINGS, ParquetFile
 from xnq_dist.graph.text_tables import (
     TEXT_ENDINGS,
     TextFile,
-    joined,
     looks_like,
     open_text,
+    wider,
 )
 from xnq_dist.graph.values import plain_values
 
@@ -269,7 +269,7 @@ class Table:
                 texts[-1].settle(names)
         for name in names:
             there = [text for text in texts if name in text.kinds]
-            kind = reduce(joined, (text.kinds[name] for text in there), "null")
+            kind = reduce(wider, (text.kinds[name] for text in there), "null")
             for text in there:
                 text.kinds[name] = kind
         # A new table: the types in `schemas` may have changed.

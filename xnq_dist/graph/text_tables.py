@@ -33,20 +33,19 @@ __all__ = [
     "TEXT_ENDINGS",
     "Dialect",
     "TextFile",
-    "joined",
     "kind_of",
     "looks_like",
     "open_text",
     "sniff",
-    "type_of",
     "typed",
+    "wider",
 ]
 
-_LOAD = (
+_LOAD_IT = (
     ", which run does not read: load it in Python and pass the graph to "
     "estimate_prevalence (docs/how-to/other-formats.md)"
 )
-_OTHERS: tuple[tuple[bytes, str], ...] = (
+_NOT_TEXT: tuple[tuple[bytes, str], ...] = (
     (rb"$", "is empty: write it again, with at least one row"),
     (rb"PAR1", "looks like Parquet: rename it to end in .parquet"),
     (
@@ -58,15 +57,15 @@ _OTHERS: tuple[tuple[bytes, str], ...] = (
         rb"PK\x03\x04.*(\[Content_Types\]\.xml|xl/|opendocument)|\xd0\xcf\x11\xe0",
         "is a workbook: save its sheet as CSV",
     ),
-    (rb"PK\x03\x04.*(/data\.pkl|/byteorder)", f"looks like PyTorch data{_LOAD}"),
-    (rb"PK\x03\x04.*\.npy", f"looks like NumPy arrays (npz){_LOAD}"),
+    (rb"PK\x03\x04.*(/data\.pkl|/byteorder)", f"looks like PyTorch data{_LOAD_IT}"),
+    (rb"PK\x03\x04.*\.npy", f"looks like NumPy arrays (npz){_LOAD_IT}"),
     (rb"PK\x03\x04", "looks like a zip archive: unpack it first"),
     (
         rb"\x1f\x8b|BZh|\x28\xb5\x2f\xfd|\x04\x22\x4d\x18",
         "is compressed: let its name end in .gz, .bz2, .zst or .lz4",
     ),
     (rb"version https://git-lfs", "is a Git LFS pointer: fetch it with git lfs pull"),
-    (rb"(<\?xml.*?|<!--.*?)*<graphml", f"looks like GraphML{_LOAD}"),
+    (rb"(<\?xml.*?|<!--.*?)*<graphml", f"looks like GraphML{_LOAD_IT}"),
     (rb"<[!?a-z]", "looks like a web page or XML: save the table as CSV or Parquet"),
     (rb"\s*(\{\s*\"[^\"]*\"\s*:|\[\s*[\[{])",
      "looks like JSON: save the table as CSV or Parquet"),
@@ -92,12 +91,12 @@ _WIDER = {
     frozenset({"integer", "number"}): "number",
     frozenset({"date", "time"}): "time",
 }
-SEPARATORS = ("\t", ";", "|", ",", " ")
-"""In the order of preference: commas and spaces occur in text and in numbers."""
-NAMES = {"\t": "tab", ";": "semicolon", ",": "comma", " ": "space", "|": "bar"}
+SEPARATORS = {"\t": "tab", ";": "semicolon", "|": "bar", ",": "comma", " ": "space"}
+"""Names in the order of preference: commas and spaces occur in text and in numbers."""
 RECORDS = 200
 """Records that the separator is detected from."""
 TEXT_ENDINGS = (".csv", ".tsv", ".tab", ".txt")
+"""Endings of names, before that of a compression."""
 BLOCK = 4 << 20
 """Bytes of the block that a batch is parsed from."""
 HEAD = 1 << 18
@@ -124,13 +123,13 @@ class TextFile:
                 kind = self.kinds[name]
                 if typed(values, kind, self.dialect.decimal) is None:
                     found = kind_of(values, self.dialect.decimal)
-                    self.kinds[name] = joined(kind, found)
+                    self.kinds[name] = wider(kind, found)
         self.settled |= set(due)
 
     def schema(self) -> pa.Schema:
         """Names and types of the columns, as far as they are known."""
         names = self.dialect.names
-        return pa.schema([(name, type_of(self.kinds[name])) for name in names])
+        return pa.schema([(name, _type_of(self.kinds[name])) for name in names])
 
     def group_rows(self) -> list[int]:
         """Number of lines after the header, as one group."""
@@ -213,7 +212,7 @@ class Dialect:
     def text(self) -> str:
         """The dialect in one line."""
         parts = [
-            f"separator {NAMES.get(self.separator, self.separator)}",
+            f"separator {SEPARATORS.get(self.separator, self.separator)}",
             "header" if self.header else "no header (columns column1, column2, ...)",
             "decimal comma" if self.decimal == "," else "decimal point",
         ]
@@ -278,7 +277,7 @@ def looks_like(head: bytes) -> str | None:
     `head`: the first bytes of the file, decompressed.
     """
     start = head[:4096].removeprefix(b"\xef\xbb\xbf")
-    for pattern, words in _OTHERS:
+    for pattern, words in _NOT_TEXT:
         if re.match(pattern, start, re.IGNORECASE | re.DOTALL):
             return words
     return None
@@ -302,14 +301,14 @@ def typed(values: pa.Array, kind: str, decimal: str) -> pa.Array | None:
     return found
 
 
-def joined(one: str, other: str) -> str:
+def wider(one: str, other: str) -> str:
     """The narrowest kind that the values of both kinds fit."""
     if "null" in (one, other) or one == other:
         return one if other == "null" else other
     return _WIDER.get(frozenset({one, other}), "text")
 
 
-def type_of(kind: str) -> pa.DataType:
+def _type_of(kind: str) -> pa.DataType:
     """The Arrow type of a kind."""
     return _KINDS[kind][0]
 

@@ -6,7 +6,7 @@ from xnq_dist.core.need import Need, RunSize
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.stages import LEIDEN_EDGE, streams
 from xnq_dist.graph.needs import client_bytes
-from xnq_dist.groups.streamed import groups_by_all_edges
+from xnq_dist.groups.detection import groups_by_all_edges
 
 __all__ = ["needs"]
 

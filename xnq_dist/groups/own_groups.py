@@ -17,9 +17,8 @@ from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Manifest
 from xnq_dist.graph import layout
 from xnq_dist.graph.scratch import scratch_folder
-from xnq_dist.groups import streamed
+from xnq_dist.groups.detection import detect_streamed, groups_by_all_edges
 from xnq_dist.groups.leiden import leiden
-from xnq_dist.groups.streamed import groups_by_all_edges
 
 __all__ = ["FINE", "Groups", "degree_groups", "node_groups"]
 
@@ -63,8 +62,8 @@ def degree_groups(degree: NDArray[np.integer]) -> Ints32:
 def node_groups(graph: Manifest, settings: Settings) -> Groups:
     """Compute the groups of the graph's nodes in this process.
 
-    It holds all edges for Leiden, or beyond `streamed.REFERENCE_EDGES` what
-    `streamed.detect_on_disk` holds, with temporary files in `scratch`.
+    It holds all edges for Leiden, or beyond `detection.REFERENCE_EDGES` what
+    `detection.detect_streamed` holds, with temporary files in `scratch`.
     """
     n_nodes, n_edges = int(graph.facts["n_nodes"]), int(graph.facts["n_edges"])
     if not n_edges:
@@ -80,7 +79,7 @@ def node_groups(graph: Manifest, settings: Settings) -> Groups:
     else:
         with scratch_folder(settings.scratch) as folder:
             more = settings.input.memory_bytes, RESOLUTION, settings.seed
-            links = [streamed.detect_on_disk(graph, folder, *more, quick=True)]
+            links = [detect_streamed(graph, folder, *more, quick=True)]
     degree = np.empty(n_nodes, np.int32)
     for number, rows in enumerate(layout.node_index(graph)):
         degree[rows] = np.diff(layout.load_partition(graph, number).indptr)

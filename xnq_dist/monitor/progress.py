@@ -39,6 +39,7 @@ SHOWN_BY: ContextVar[tuple[Progress, ...]] = ContextVar("SHOWN_BY", default=())
 """What shows the steps of the current block."""
 
 LOGGER = logging.getLogger("xnq_dist")
+"""The package's logger."""
 
 
 @contextmanager

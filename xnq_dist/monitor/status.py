@@ -1,8 +1,8 @@
 """The status of a run, in `_status.json`: where it stands, and how it ended.
 
 The file is replaced every few seconds, and last when the run ends; a run that was
-killed leaves it as it was. Writing it never fails or delays a run. Here is also where
-a run directory stands, read from outside its run.
+killed leaves it as it was. Writing it never fails or delays a run. `standing` reads it
+from outside the run.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ __all__ = ["NEXT", "RunStatus", "recorded", "sentence_of", "standing"]
 log = logging.getLogger(__name__)
 
 STATUS = "_status.json"
+"""Name of the file."""
 EVERY, EVERY_IN_STORE = 2.0, 10.0
 """Seconds between two records on a disk, and in an object store."""
 NEXT = {

@@ -16,13 +16,13 @@ from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.need import RunSize, human
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import PLAN, Folder
-from xnq_dist.groups.streamed import groups_by_all_edges
+from xnq_dist.groups.detection import groups_by_all_edges
 from xnq_dist.readout.needs import candidates_of, fitted_rows
 from xnq_dist.readout.select import UNITS
 from xnq_dist.reservoir.context import expected_diameter
 from xnq_dist.reservoir.needs import blocks_of, supersteps_of
 
-__all__ = ["MEASURED_EDGES", "Plan", "expected_seconds"]
+__all__ = ["Plan", "expected_seconds"]
 
 FIXED = 4.5
 """Imports, kernels, the report."""

@@ -21,13 +21,13 @@ from xnq_dist.graph.head import count_tables
 from xnq_dist.graph.needs import task_bytes
 from xnq_dist.graph.tables import Sources
 from xnq_dist.groups import needs as groups
-from xnq_dist.groups.streamed import groups_by_all_edges
+from xnq_dist.groups.detection import groups_by_all_edges
 from xnq_dist.plan.figures import Plan, expected_seconds
 from xnq_dist.quantify import needs as quantify
 from xnq_dist.readout import needs as readout
 from xnq_dist.reservoir import needs as reservoir
 
-__all__ = ["add_up", "estimate", "estimate_counts", "ingest_on_workers"]
+__all__ = ["add_up", "estimate", "estimate_counts"]
 
 MIN_EDGES = 300_000_000
 """Directed edges from which workers of many threads read in less time than the main
@@ -46,25 +46,6 @@ GPU_BYTES = 72 * 2**30
 SEVERAL_EDGES, SEVERAL_WORKERS = 10_000_000, 3
 """Directed edges and local workers from which worker processes take less time than one
 process, whose tasks of one partition run on one thread."""
-
-
-def ingest_on_workers(plan: Plan, settings: Settings) -> Plan:
-    """The plan with the edges read by the workers, if there are many.
-
-    Workers without GPUs that have enough memory read them. For workers that run in
-    parallel with the main process only.
-    """
-    threads = plan.workers * plan.threads
-    # Two threads of workers take the time of the main process.
-    many = plan.edges * (1 - 2 / threads) >= MIN_EDGES
-    gpu = CLUSTERS[settings.cluster.kind].gpu
-    if plan.workers < 2 or not many or gpu:
-        return plan
-    edges = plan.edges // plan.partitions
-    needed = task_bytes(plan.nodes, edges, plan.threads)
-    if needed > plan.worker_limit:
-        return plan
-    return replace(plan, ingest_workers=plan.workers)
 
 
 def add_up(
@@ -120,15 +101,6 @@ def add_up(
     )
 
 
-def _disk(needs: Iterable[Need]) -> int:
-    """Peak bytes of the run directory; stages run one after the other."""
-    kept = largest = 0
-    for need in needs:
-        largest = max(largest, kept + need.disk)
-        kept += need.kept
-    return max(largest, kept)
-
-
 def estimate(
     sources: Sources, settings: Settings, partitions: int | None = None
 ) -> Plan:
@@ -159,7 +131,7 @@ def estimate(
 
         late = figures(free)
         if not CLUSTERS[settings.cluster.kind].shares:
-            return ingest_on_workers(late, settings)
+            return _ingest_on_workers(late, settings)
         # Workers that read the edges leave the client its memory. If the rest is not
         # enough for them, they start when the client has read, and may use all memory.
         early = late
@@ -167,7 +139,7 @@ def estimate(
             early = figures(max(free - late.client_memory, free // 10))
         if early.worker_memory > early.worker_limit:
             return late
-        return ingest_on_workers(early, settings)
+        return _ingest_on_workers(early, settings)
 
     return _placed(settings, planned)
 
@@ -199,9 +171,37 @@ def estimate_counts(size: GraphSize, settings: Settings) -> Plan:
         partitions = _partitions(settings, size, workers)
         detects = _detects(settings, size.edges)
         total = add_up(size, settings, partitions, workers, detects)
-        return ingest_on_workers(total, settings)
+        return _ingest_on_workers(total, settings)
 
     return _placed(settings, planned)
+
+
+def _ingest_on_workers(plan: Plan, settings: Settings) -> Plan:
+    """The plan with the edges read by the workers, if there are many.
+
+    Workers without GPUs that have enough memory read them. For workers that run in
+    parallel with the main process only.
+    """
+    threads = plan.workers * plan.threads
+    # Two threads of workers take the time of the main process.
+    many = plan.edges * (1 - 2 / threads) >= MIN_EDGES
+    gpu = CLUSTERS[settings.cluster.kind].gpu
+    if plan.workers < 2 or not many or gpu:
+        return plan
+    edges = plan.edges // plan.partitions
+    needed = task_bytes(plan.nodes, edges, plan.threads)
+    if needed > plan.worker_limit:
+        return plan
+    return replace(plan, ingest_workers=plan.workers)
+
+
+def _disk(needs: Iterable[Need]) -> int:
+    """Peak bytes of the run directory; stages run one after the other."""
+    kept = largest = 0
+    for need in needs:
+        largest = max(largest, kept + need.disk)
+        kept += need.kept
+    return max(largest, kept)
 
 
 def _placed(settings: Settings, planned: Callable[[Settings], Plan]) -> Plan:

@@ -59,7 +59,6 @@ __all__ = [
     "forget_nodes",
     "label_facts",
     "learn_from",
-    "prevalence_rows",
     "total_rows",
     "write_batches",
     "write_tables",
@@ -69,11 +68,13 @@ MIN_MEMBERSHIPS, MAX_MEMBERSHIPS = 1 << 16, 1 << 22
 """Bounds of the memberships in a batch: worth a task, and small enough for memory. One
 community may have more."""
 BATCHES_A_THREAD = 4
+"""Batches for each thread, so that threads end at about the same time."""
 
 _LOCK = threading.Lock()
 _LOADED: dict[str, NodeTable] = {}
 """What this process loaded for the current attempt, by its id."""
 SCENARIOS = "if_random", "if_by_class"
+"""Estimates of the complete graph by how labels may have been chosen."""
 
 
 @dataclass(frozen=True)
@@ -248,7 +249,7 @@ def write_tables(
             arrays = job.attempt.read_arrays(record)
             arrays["suppressed"] = too_small(arrays, job.settings)
             names = memberships.names.slice(batch.first, len(arrays["n_nodes"]))
-            writer.write(prevalence_rows(job, arrays, names))
+            writer.write(_prevalence_rows(job, arrays, names))
             job.attempt.delete(record.name)
             found["n_communities"] += len(names)
             found["n_memberships"] += int(arrays["n_nodes"].sum())
@@ -264,7 +265,7 @@ def write_tables(
     return writer.record, dict(found)
 
 
-def prevalence_rows(
+def _prevalence_rows(
     job: BatchJob, arrays: dict[str, NDArray[Any]], names: pa.Array
 ) -> pa.Table:
     """One row per community and class (schema ``prevalence``).

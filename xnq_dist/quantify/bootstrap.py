@@ -192,7 +192,7 @@ class Bootstrap:
             drawn = np.empty((len(numbers), len(block.members)), np.int64)
             means = np.empty((len(numbers), *total.shape))
             for resample, places, mean in zip(numbers, drawn, means, strict=True):
-                draw_members(block.offsets, self.seed, first, resample, places)
+                _draw_members(block.offsets, self.seed, first, resample, places)
                 mean[:] = _means(shifted, block.offsets, places)
                 places[:] = block.members[places]
             sizes = np.tile(block.sizes, len(numbers))
@@ -328,7 +328,7 @@ def draw_rows(seed: int, group: int, resample: int, size: int, count: int) -> In
 
 
 @kernel
-def draw_members(
+def _draw_members(
     offsets: Ints, seed: int, first: int, resample: int, drawn: Ints
 ) -> None:
     """Fill `drawn` (M,) with places of memberships, a resample of every community.

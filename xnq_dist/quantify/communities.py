@@ -76,7 +76,7 @@ def open_memberships(
             table = open_table(path, kind, settings.input)
             yield from_memberships(table, nodes, settings, scratch)
         elif source == "leiden":
-            from xnq_dist.groups.streamed import detect
+            from xnq_dist.groups.detection import detect
 
             communities = detect(graph, settings, scratch)
             yield from_assignment(communities, settings, scratch)

@@ -51,6 +51,7 @@ UNSEEN = (
     "no labelled member: the interval is wide because communities may differ by "
     "class; label some members"
 )
+"""Notes on a community."""
 
 BLOCK = 1 << 20
 """Nodes summed at a time."""

@@ -1,4 +1,4 @@
-"""Quality and suppression of estimates; ends of intervals of shares.
+"""Quality and suppression of estimates; ends and standard errors of intervals.
 
 Communities of fewer than `disclosure.min_size` members are suppressed. What follows
 from several published results is not looked for, such as the difference of two
@@ -36,11 +36,13 @@ __all__ = [
 ]
 
 MIN_VARIANCE = 1e-12
+"""Minimum variance of a share, because others are divided by it."""
 MAX_OF_BERNOULLI = 0.9
 """Maximum variance of a share's distribution, in units of q (1 - q)."""
 
 PUBLISHABLE, CAUTION = "publishable", "caution"
 NOT_PUBLISHABLE, SUPPRESSED = "not publishable", "suppressed"
+"""Values of the column ``quality``."""
 VALUES = ("n_labelled", "n_estimated", "prevalence", "lower", "upper", "se")
 """Columns of ``prevalence`` that depend on the members' labels or posteriors."""
 

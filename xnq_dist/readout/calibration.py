@@ -30,17 +30,20 @@ __all__ = [
 ]
 
 PLATT = ("platt", "platt_logit")
+"""Calibrations of one class against the rest."""
 MOVES_PRIOR = ("bcts", *PLATT)
 """Calibrations after which posteriors have the prior of the held-out rows."""
 KINDS = (*MOVES_PRIOR, "temperature", "none")
+"""All calibrations."""
 
 FLOOR = 1e-12
 """Lower bound of posteriors, so that later steps do not divide by zero."""
 
 SLOPE_PRIOR = 1e-2
+"""Strength of the weak prior of a slope, in units of one row's log-loss: less than one
+label, but enough for a finite optimum."""
 BIAS_PRIOR = 1e-3
-"""Strength of the weak priors in units of one row's log-loss: less than one label, but
-enough for a finite optimum."""
+"""The same of a bias."""
 PRIOR_ROWS = 2.0
 """Strength of the prior of `fit_calibration` for the posteriors of xnq+, in rows."""
 PLATT_C = 1e6

@@ -5,8 +5,7 @@ other problems of the pass. So results have the same bits for any number of work
 
 Losses and gradients are compiled: a BLAS packs the rows anew for each problem, which
 takes as long as the sums of a few classes. Here the problems of a pass are the columns
-of one matrix. The bits of a problem do not depend on the others, because `multiply`'s
-do not.
+of one matrix, and `multiply` gives each its bits whatever the others are.
 
 L-BFGS is a generator, so that several fits can share each pass over the rows.
 
@@ -35,8 +34,6 @@ __all__ = [
     "CONVERGED",
     "STACKED",
     "TOLERANCE",
-    "Minimum",
-    "Moments",
     "Problem",
     "Rows",
     "Sums",
@@ -66,6 +63,7 @@ MEMORY = 20
 SUFFICIENT = 1e-4
 """Part of the predicted decrease that a step must reach (Armijo)."""
 HALVINGS = 40
+"""Maximum number of halvings of a step."""
 LOSS_ROUNDING = 1e-14
 """Relative increase of the value that is attributed to rounding."""
 

@@ -1,7 +1,8 @@
-"""The stages ``readout`` and ``posteriors``; the numerics are in the other modules.
+"""The stages ``readout`` and ``posteriors``, and what methods fit readouts to.
 
 One task joins the rows that models are fitted to, few tasks fit them on their threads,
-and one task per partition writes its posteriors. The client has labels and facts.
+and one task per partition writes its posteriors. The client has labels and facts; the
+numerics are in the other modules.
 """
 
 from __future__ import annotations

@@ -18,9 +18,10 @@ from xnq_dist.report.wording import count, whole, whole_span
 from xnq_dist.selection.verdict import sentences
 from xnq_dist.steps.view import NOT_RATED_HIGHER, PrevalenceView
 
-__all__ = ["Level", "Verdict", "notes", "verdict"]
+__all__ = ["Verdict", "notes", "verdict"]
 
 Level = Literal["well", "fairly", "weakly", "warning", "unknown"]
+"""How well the model separates the classes."""
 WELL, FAIRLY = 0.3, 0.1
 """Smallest reductions of the log-loss that are called well and fairly well."""
 BUDGET = 50

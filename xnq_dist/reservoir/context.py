@@ -44,6 +44,7 @@ __all__ = [
 W = TypeVar("W", int, str)
 
 EXTRA = 2
+"""Supersteps beyond the effective diameter."""
 
 
 @dataclass(frozen=True)

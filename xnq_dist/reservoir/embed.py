@@ -38,7 +38,7 @@ from xnq_dist.reservoir.weights import (
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["WriteEmbeddings", "make_embeddings", "reservoir_spec"]
+__all__ = ["make_embeddings", "reservoir_spec"]
 
 
 def make_embeddings(

@@ -24,8 +24,6 @@ from xnq_dist.reservoir.states import Supersteps
 if TYPE_CHECKING:
     from distributed import Client
 
-    from xnq_dist.reservoir.exchange import Exchange
-
 __all__ = ["KEPT", "Checkpoints", "checkpoint_interval", "run_reservoir"]
 
 log = logging.getLogger(__name__)
@@ -37,15 +35,16 @@ STRIDE, SECONDS = 64, 2.0
 """Maximum number of supersteps of one task, and its approximate duration: a signal
 waits for its end."""
 
-_SHARE = 0.1
+SHARE = 0.1
 """Maximum share of the time for checkpoints."""
 
-_DISK_RATE = 200e6
+DISK_RATE = 200e6
 """Assumed bytes per second of writing a checkpoint."""
-_FLOP_RATE = 40e9
+FLOP_RATE = 40e9
 """Assumed floating point operations per second of a superstep."""
 
 Finish = Callable[[int, Floats32], Any]
+"""Maps a partition's number and final states to a result."""
 
 
 def run_reservoir(
@@ -155,11 +154,11 @@ def checkpoint_interval(
     """
     if every != "auto":
         return int(every)
-    step_seconds = (2.0 * nodes * dim * nonzeros + edges * dim) / _FLOP_RATE
+    step_seconds = (2.0 * nodes * dim * nonzeros + edges * dim) / FLOP_RATE
     if step_seconds * supersteps < 10.0:
         return supersteps
-    write_seconds = 4.0 * nodes * dim / _DISK_RATE
-    return min(supersteps, max(1, ceil(write_seconds / (_SHARE * step_seconds))))
+    write_seconds = 4.0 * nodes * dim / DISK_RATE
+    return min(supersteps, max(1, ceil(write_seconds / (SHARE * step_seconds))))
 
 
 def _drive(

@@ -1,4 +1,4 @@
-"""Sums over neighbours on Dask in rounds, one halo exchange each; products of values.
+"""Sums over neighbours in rounds, with one halo exchange each; sums over all nodes.
 
 The results do not depend on the partitioning.
 """

@@ -115,7 +115,7 @@ class Sums:
         """A partition's values before the first round."""
         number = partition.number
         summed = partition if self._weighted else replace(partition, weights=None)
-        self._topology[number] = device.move_partition(self._math, summed)
+        self._topology[number] = move_partition(self._math, summed)
         return self._start(number)
 
     def after(

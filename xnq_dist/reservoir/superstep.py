@@ -26,13 +26,13 @@ from xnq_dist.reservoir.weights import Recurrent, Weights, side_by_side
 
 __all__ = ["Drive", "FeatureDrive", "OnHost", "drive_width", "first_states", "gather"]
 
-FEW = 32
-"""Maximum number of features from which the drive is computed, at most `SHARE` of d'.
-A superstep then takes .94 to 1.14 times as long (see docs/results.md)."""
-SHARE = 1 / 4
+FEW, SHARE = 32, 1 / 4
+"""Maximum number of features from which the drive is computed, and as a part of d'. A
+superstep then takes .94 to 1.14 times as long (see docs/results.md)."""
 
 _NO_WEIGHTS = np.empty(0, dtype=np.float32)
 Edges = tuple[Ints, Ints32, Floats32, Any, Any]
+"""Row pointers, indices and weights (empty without), values of owned and halo rows."""
 RowsStep = Callable[[int, int, Floats32, Floats32], None]
 """``step(first, last, drive, out)``: the states of a block of rows."""
 

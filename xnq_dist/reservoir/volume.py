@@ -1,4 +1,4 @@
-"""Counts of a partitioned graph for the plan, and the volume of its halo exchange."""
+"""Counts of a partitioned graph for the plan; volume and memory of halo exchange."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GROUP",
-    "SLACK",
     "WORKER",
     "Volume",
     "max_volume",

@@ -1,4 +1,4 @@
-"""Tests of how labels were chosen, the resulting bias of posteriors, and its words.
+"""Tests of how labels were chosen, the bias of posteriors, and sentences on both.
 
 Thresholds are from simulations and test graphs; none is fitted to the user's graph.
 """
@@ -19,7 +19,7 @@ from xnq_dist.selection.place import DECILES, degree_bins, place_terms, uneven
 from xnq_dist.selection.scored_rows import ScoredRows
 from xnq_dist.selection.tilt import tilted
 
-__all__ = ["Selection", "detectable_factors", "judge", "sentences"]
+__all__ = ["Selection", "judge", "sentences"]
 
 PLACE_Z, PLACE_CV2 = 4.0, 0.05
 """Selection by place is detected above both."""
@@ -129,21 +129,8 @@ def judge(rows: ScoredRows, sizes: tuple[int, int]) -> Selection | None:
         fitted.bias,
         fitted.covariance,
         _probability(null, fitted),
-        detectable_factors(rows, sizes),
+        _detectable_factors(rows, sizes),
     )
-
-
-def detectable_factors(rows: ScoredRows, sizes: tuple[int, int]) -> Floats:
-    """Smallest bias of each class that M0's test would have detected, shape (C,).
-
-    The test's noncentrality per unit of squared log-bias is ``n_l (1 - f) Var(p)`` with
-    n_l labels, a labelled share f, and the variance of the labelled nodes' scores.
-    """
-    n_known, n_free = sizes
-    variance = rows.posteriors[rows.labelled].var(axis=0)
-    reach = n_known * (n_free / (n_known + n_free)) * variance
-    with np.errstate(divide="ignore", over="ignore"):
-        return np.asarray(np.exp(np.sqrt(POWER / reach)))
 
 
 def sentences(labels: Mapping[str, Any], level: float) -> list[str]:
@@ -179,6 +166,19 @@ def sentences(labels: Mapping[str, Any], level: float) -> list[str]:
         text += [_verdict(labels, answers), _reach(labels, last)]
     text += [_answers(labels, last, level), _advice(labels, last)]
     return [sentence for sentence in text if sentence]
+
+
+def _detectable_factors(rows: ScoredRows, sizes: tuple[int, int]) -> Floats:
+    """Smallest bias of each class that M0's test would have detected, shape (C,).
+
+    The test's noncentrality per unit of squared log-bias is ``n_l (1 - f) Var(p)`` with
+    n_l labels, a labelled share f, and the variance of the labelled nodes' scores.
+    """
+    n_known, n_free = sizes
+    variance = rows.posteriors[rows.labelled].var(axis=0)
+    reach = n_known * (n_free / (n_known + n_free)) * variance
+    with np.errstate(divide="ignore", over="ignore"):
+        return np.asarray(np.exp(np.sqrt(POWER / reach)))
 
 
 def _pvalue(rows: ScoredRows, terms: Terms, null: SelectionFit) -> float:

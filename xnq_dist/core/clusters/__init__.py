@@ -1,10 +1,11 @@
-"""The kinds of Dask clusters: one record here and one module each.
+"""The kinds of Dask clusters: a record here for each, and its module.
 
 A kind's module has two functions:
 ``size(settings, free)`` returns the `core.need.Workers` for the plan;
 ``start(settings, size, stack)`` returns a Dask cluster object (``scheduler_address``,
 ``security``, ``close``), which `core.cluster.open_cluster` closes, then the stack. A
-kind whose clusters already run (``running``) has ``connection_to(settings)`` instead.
+kind whose clusters already run (``running``) has ``connection_to(settings)`` instead:
+``address``, in `core.cluster`.
 """
 
 from __future__ import annotations

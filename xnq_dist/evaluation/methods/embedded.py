@@ -26,7 +26,7 @@ from xnq_dist.evaluation.search import Configuration, NodeRows, fit_split
 from xnq_dist.evaluation.task import EvaluationWork, Scores
 from xnq_dist.readout.plus.learning import fit
 from xnq_dist.readout.plus.plus_model import partition_logits
-from xnq_dist.readout.stage import ReadoutWork
+from xnq_dist.readout.stage import Embedded, ReadoutWork
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -96,8 +96,6 @@ def plus_posteriors(
 
     The stage ``embeddings`` is reused if it has the same seed.
     """
-    from xnq_dist.readout.stage import Embedded, ReadoutWork
-
     settings = work.settings.model_copy(update={"method": "xnq+", "seed": seed})
     run = RunDirectory(work.run)
     made = embed_method("xnq+", client, work, {"seed": seed})

@@ -22,8 +22,6 @@ from xnq_dist.core.kernel import kernel
 __all__ = [
     "likelihood_kernel",
     "mixture_kernel",
-    "project",
-    "quadratic",
     "topsoe_kernel",
 ]
 
@@ -49,6 +47,7 @@ NOISE = 1e-14
 """Slope that is attributed to rounding."""
 
 LOG_2 = float(np.log(2.0))
+"""Slope of the Topsoe distance where nothing is seen."""
 
 TOLERANCE = 1e-12
 """Largest violation of a quadratic programme's optimality conditions."""
@@ -76,8 +75,8 @@ def mixture_kernel(
         p = prevalence[s]
         p[:] = 1.0 / n_classes
         linear = (matrix.T * counts[s]).sum(axis=1)
-        converged[s] = quadratic(gram, linear, p)
-        project(p)
+        converged[s] = _quadratic(gram, linear, p)
+        _project(p)
 
 
 @kernel
@@ -119,7 +118,7 @@ def topsoe_kernel(
 
 
 @kernel
-def quadratic(gram: Floats, linear: Floats, p: Floats) -> bool:
+def _quadratic(gram: Floats, linear: Floats, p: Floats) -> bool:
     """Minimise ``p' gram p / 2 - linear' p`` over the simplex, starting from p.
 
     A primal active-set method: it moves to the optimum over the free classes (at first
@@ -160,7 +159,7 @@ def quadratic(gram: Floats, linear: Floats, p: Floats) -> bool:
 
 
 @kernel
-def project(p: Floats) -> None:
+def _project(p: Floats) -> None:
     """Project p onto the simplex, in place, to remove rounding errors."""
     inside = np.maximum(p, 0.0)
     p[:] = inside / inside.sum()
@@ -196,7 +195,7 @@ def _minimise(columns: Floats, seen: Floats, topsoe: bool, p: Floats) -> bool:
             hessian[i, i] += CURVATURE * trace if trace > 0.0 else MIN_CURVATURE
             hessian[:i, i] = hessian[i, :i]
         target = p.copy()
-        quadratic(hessian, (hessian * p).sum(axis=1) - gradient, target)
+        _quadratic(hessian, (hessian * p).sum(axis=1) - gradient, target)
         step, length = target - p, 1.0
         # A convex objective has not increased where it still falls: a step that ends
         # where it rises is halved, unless it rises little.
@@ -208,7 +207,7 @@ def _minimise(columns: Floats, seen: Floats, topsoe: bool, p: Floats) -> bool:
             length *= 0.5
             step *= 0.5
         p += step
-    project(p)
+    _project(p)
     return bool(gap <= GAP)
 
 

@@ -130,12 +130,12 @@ class FirstStage:
         for at, columns in enumerate(columns_of(self.blocks)):
             weights = self.coef[:, :, columns].reshape(count * classes, -1).T
             logits = product(x[:, columns], weights).reshape(len(x), count, classes)
-            shifted_log_shares(logits, self.intercept[:, at], logs[:, :, at])
+            _shifted_log_shares(logits, self.intercept[:, at], logs[:, :, at])
         return logs
 
 
 @kernel
-def shifted_log_shares(logits: Floats, shifts: Floats, out: Floats) -> None:
+def _shifted_log_shares(logits: Floats, shifts: Floats, out: Floats) -> None:
     """Log-probabilities, (n, V, C), of ``logits + shifts``."""
     for row in range(len(logits)):
         for v in range(len(shifts)):

@@ -46,7 +46,7 @@ from xnq_dist.readout.stage import Fitted, ReadoutWork, to_fit
 if TYPE_CHECKING:
     from distributed import Future
 
-__all__ = ["MIN_FOR_TREES", "fit", "group_folds", "held_groups"]
+__all__ = ["fit"]
 
 MIN_FOR_TREES = 100
 """Minimum number of labelled rows for trees: a leaf holds at least 40."""
@@ -76,7 +76,7 @@ def fit(work: ReadoutWork) -> Fitted:
     index, readout = to_fit(labels, sum(work.source.blocks), settings), settings.readout
     x = work.gather(index)
     crossed = cross_fit_stages(work, index, x)
-    held = held_groups(work, index, x, crossed.strengths)
+    held = _held_groups(work, index, x, crossed.strengths)
     trees: dict[str, Any] = {}
     if len(index) >= MIN_FOR_TREES:
         trees = {
@@ -145,7 +145,7 @@ def _finish(
     return attempt.write_arrays("readout", **flat(vars(saved))), facts
 
 
-def held_groups(
+def _held_groups(
     work: ReadoutWork, index: Ints, x: Future[Any], strengths: Sequence[float]
 ) -> list[FileRecord]:
     """Write the posteriors of the fitted nodes `index`, whose embeddings are `x`.
@@ -156,19 +156,19 @@ def held_groups(
     count, groups = work.settings.readout.folds, work.groups
     if groups is None or len(np.unique(groups[index])) < count:
         return []
-    folds = group_folds(groups[index], count)
+    folds = _group_folds(groups[index], count)
     known = index, work.labels[index], folds, work.weights[index], len(work.classes)
     blocks, kind = work.source.blocks, work.settings.readout.calibration
     options = blocks, strengths, kind, work.threads, work.attempt
     return [result(work.client, work.submit(_write_held, x, *known, *options))]
 
 
-def group_folds(groups: Ints32, count: int) -> Ints32:
+def _group_folds(groups: Ints32, count: int) -> Ints32:
     """Fold of each row by its group: the largest first, each to the emptiest fold.
 
     Examples
     --------
-    >>> group_folds(np.repeat([0, 1, 2, 3], [4, 3, 2, 1]), 2).tolist()
+    >>> _group_folds(np.repeat([0, 1, 2, 3], [4, 3, 2, 1]), 2).tolist()
     [0, 0, 0, 0, 1, 1, 1, 1, 1, 0]
     """
     sizes = np.bincount(groups)

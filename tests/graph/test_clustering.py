@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from tests.graph.graphs import csr_of
 from xnq_dist.graph import csr
 from xnq_dist.graph.clustering import FIRST, propagate
-from xnq_dist.groups.streamed import Level
+from xnq_dist.groups.detection import Level
 
 
 def random_level(seed: int, weighted: bool, n: int = 60) -> tuple[Level, sp.csr_array]:

@@ -1,4 +1,6 @@
-"""Blocks of rows on threads, and the limit of BLAS threads of a process."""
+"""Calls and row blocks on threads, work ahead, and the limit of BLAS threads."""
+
+from __future__ import annotations
 
 import os
 import subprocess
@@ -9,7 +11,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
-from xnq_dist.core.threads import for_each_block, one_blas_thread
+from xnq_dist.core.threads import ahead, for_each_block, one_blas_thread
 
 
 def blas_threads():
@@ -74,3 +76,29 @@ def test_the_error_of_a_block_is_raised(threads):
 
     with pytest.raises(ValueError, match="block 30"):
         for_each_block(100, threads, work, 10)
+
+
+def test_items_come_out_in_order_and_one_is_made_ahead():
+    made: list[int] = []
+
+    def numbers():
+        for number in range(6):
+            made.append(number)
+            yield number
+
+    for at, number in enumerate(ahead(numbers())):
+        assert number == at
+        assert len(made) <= number + 2
+    assert len(made) == 6
+    assert list(ahead([None, None])) == [None, None]
+
+
+def test_an_error_while_making_is_raised():
+    def broken():
+        yield 1
+        raise ValueError("second")
+
+    items = ahead(broken())
+    assert next(items) == 1
+    with pytest.raises(ValueError, match="second"):
+        next(items)

@@ -1,4 +1,4 @@
-"""The paper's graphs: found on this machine, or downloaded by PyTorch Geometric."""
+"""The paper's graphs: families, found on this machine, or downloaded by PyG."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from tests.conftest import write_graph
 from xnq_dist.core.errors import InfrastructureError, InputError, SettingsError
 from xnq_dist.evaluation import datasets
-from xnq_dist.evaluation.datasets import GRAPHS, download
+from xnq_dist.evaluation.comparison import find_data
+from xnq_dist.evaluation.datasets import GRAPHS, download, family_of
+from xnq_dist.evaluation.task import TaskSource
 
 
 class Values(np.ndarray):
@@ -88,3 +91,26 @@ def test_a_failed_download_names_the_folder_for_the_tables(pyg, tmp_path):
     pyg.data = RuntimeError("no network")
     with pytest.raises(InfrastructureError, match=r"\(no network\): try again, or put"):
         download("cora", tmp_path)
+
+
+def test_twitch_and_cora_are_families_and_other_graphs_their_own():
+    families = {
+        "cora": ("cora", "cora-2", "cora-multi"),
+        "twitch": ("twitch-de", "twitch-engb", "twitch-ptbr"),
+        "facebook100": ("facebook100-johnshopkins55",),
+        "squirrel-filtered": ("squirrel-filtered",),
+        "minesweeper": ("minesweeper",),
+        "twitchy": ("twitchy",),
+    }
+    for family, names in families.items():
+        assert {family_of(name) for name in names} == {family}
+
+
+def test_graph_of_the_data_folder_is_found_by_its_name(tmp_path, monkeypatch):
+    write_graph(tmp_path / "twitch-es", nodes=60, edges=200)
+    monkeypatch.setenv("XNQ_DATA_DIR", str(tmp_path))
+    tables, task = find_data("twitch-es", None, None)
+    assert tables.nodes == str(tmp_path / "twitch-es" / "nodes.parquet")
+    assert task == TaskSource("twitch-es")
+    with pytest.raises(InputError, match="name a folder with"):
+        find_data("twitch-xx", None, None)

@@ -30,15 +30,12 @@ from xnq_dist.graph import layout
 from xnq_dist.graph.clustering import FIRST, numbered, propagate
 from xnq_dist.graph.csr import Csr, write_csr
 from xnq_dist.graph.sort import PairSorter
-from xnq_dist.groups.leiden import number_by_size, optimise
+from xnq_dist.groups.leiden import leiden, number_by_size, optimise
 
 __all__ = [
-    "LEIDEN_PAIR",
     "Level",
-    "communities",
-    "contract",
     "detect",
-    "detect_on_disk",
+    "detect_streamed",
     "groups_by_all_edges",
 ]
 
@@ -71,14 +68,11 @@ def detect(graph: Manifest, settings: Settings, folder: Path) -> Ints:
 
     `folder`: for temporary files where edges do not fit in memory.
     """
-    from xnq_dist.graph.layout import read_adjacency
-    from xnq_dist.groups import leiden
-
     chosen = settings.leiden.resolution, settings.seed
     if streams(settings, int(graph.facts["n_edges"])):
         memory = settings.input.memory_bytes
-        return detect_on_disk(graph, folder, memory, *chosen)
-    return leiden.leiden(read_adjacency(graph), *chosen)
+        return detect_streamed(graph, folder, memory, *chosen)
+    return leiden(layout.read_adjacency(graph), *chosen)
 
 
 def groups_by_all_edges(edges: int) -> bool:
@@ -86,7 +80,7 @@ def groups_by_all_edges(edges: int) -> bool:
     return edges <= REFERENCE_EDGES
 
 
-def detect_on_disk(
+def detect_streamed(
     graph: Manifest,
     folder: Path,
     memory: int,
@@ -94,7 +88,7 @@ def detect_on_disk(
     seed: int = 0,
     quick: bool = False,
 ) -> Ints:
-    """Community of every node of a stage ``graph``.
+    """Community of every node of a stage ``graph``, whose edges stay on disk.
 
     Parameters
     ----------
@@ -105,18 +99,18 @@ def detect_on_disk(
     memory
         Bytes, in addition to about 60 a node and the edges of one partition.
     resolution, seed
-        As for `leiden.leiden`.
+        As for `leiden`.
     quick
         Fewer passes, at most `QUICK_EDGES` edges for Leiden whatever the memory, and no
         refinement of its communities: for groups of which any similar ones will do.
 
     Returns
     -------
-    Community numbers, shape (N,), as from `leiden.leiden`.
+    Community numbers, shape (N,), as from `leiden`.
     """
     with TemporaryDirectory(dir=folder) as own:
         level = _undirected(graph, Path(own), memory)
-        labels = communities(level, Path(own), memory, resolution, seed, quick)
+        labels = _communities(level, Path(own), memory, resolution, seed, quick)
     return number_by_size(labels)
 
 
@@ -130,7 +124,7 @@ class Level:
     """Sum of the weights of a node's edges, loops counted twice, shape (N,)."""
 
 
-def communities(
+def _communities(
     level: Level,
     folder: Path,
     memory: int,
@@ -141,7 +135,7 @@ def communities(
 ) -> Ints32:
     """Community of every node of an undirected graph, shape (N,).
 
-    The arguments are those of `detect_on_disk`.
+    The arguments are those of `detect_streamed`.
     """
     n, pairs = len(level.strength), int(level.csr.indptr[-1]) // 2
     total = float(level.strength.sum())
@@ -159,16 +153,16 @@ def communities(
     label, found = numbered(label)
     if found < MIN_SHRINKAGE * n:
         with TemporaryDirectory(dir=folder) as below:
-            small = contract(level, label, Path(below), memory)
+            small = _contracted(level, label, Path(below), memory)
             same = memory, resolution, seed, quick
-            label = communities(small, folder, *same, depth + 1)[label]
+            label = _communities(small, folder, *same, depth + 1)[label]
     if not quick:
         turns = range(FIRST, last)
         propagate(csr, label, strength, turns, penalty, settled=settled)
     return label
 
 
-def contract(level: Level, label: Ints32, folder: Path, memory: int) -> Level:
+def _contracted(level: Level, label: Ints32, folder: Path, memory: int) -> Level:
     """The weighted graph between the communities 0, 1, ... of a graph's nodes."""
     strength = np.bincount(label, level.strength).astype(np.float64)
     n = len(strength)

@@ -17,8 +17,8 @@ from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import layout
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
+from xnq_dist.groups.detection import detect, detect_streamed
 from xnq_dist.groups.leiden import leiden, number_by_size
-from xnq_dist.groups.streamed import detect, detect_on_disk
 
 LITTLE = 1 << 18
 """Bytes that hold the edges of no graph here."""
@@ -62,26 +62,26 @@ def test_streamed_communities_are_as_good_as_leidens_in_any_partitions(tmp_path,
         graph = prepare(directory, sources, small_settings(*KINDS[kind]), partitions)
         folder = tmp_path / f"scratch{partitions}"
         folder.mkdir()
-        found.append(detect_on_disk(graph, folder, LITTLE, 1.0, 0))
+        found.append(detect_streamed(graph, folder, LITTLE, 1.0, 0))
         assert not list(folder.iterdir())
     np.testing.assert_array_equal(*found)
     adjacency = layout.read_adjacency(graph)
     best = modularity(adjacency, leiden(adjacency))
     assert modularity(adjacency, found[0]) >= 0.98 * best
     # Loops, weights and directions count as they do with all edges in memory.
-    fits = detect_on_disk(graph, tmp_path, 1 << 24, 1.0, 0)
+    fits = detect_streamed(graph, tmp_path, 1 << 24, 1.0, 0)
     assert modularity(adjacency, fits) == pytest.approx(best, abs=0.005)
 
 
 def test_contraction_is_repeated_until_leiden_fits(tmp_path, caplog):
-    caplog.set_level(logging.INFO, "xnq_dist.groups.streamed")
+    caplog.set_level(logging.INFO, "xnq_dist.groups.detection")
     sources, _ = planted(tmp_path)
     directory = RunDirectory(tmp_path / "run")
     graph = prepare(directory, sources, small_settings(), 2)
     sizes = []
     for memory in (1 << 23, 1 << 20, LITTLE):
         caplog.clear()
-        detect_on_disk(graph, tmp_path, memory)
+        detect_streamed(graph, tmp_path, memory)
         lines = [each.getMessage() for each in caplog.records]
         sizes.append([int(x.split()[2]) for x in lines if x.startswith("Leiden on")])
     assert sizes[0] == [3000]
@@ -105,7 +105,7 @@ def test_streamed_modularity_on_data_folder_is_close_to_leidens(
     settings = small_settings("columns.features=null")
     graph = prepare(directory, Sources(*tables), settings, 2)
     adjacency = layout.read_adjacency(graph)
-    found = detect_on_disk(graph, tmp_path, 1 << 20, 1.0, 0)
+    found = detect_streamed(graph, tmp_path, 1 << 20, 1.0, 0)
     best = modularity(adjacency, leiden(adjacency))
     assert modularity(adjacency, found) >= 0.95 * best
 
@@ -114,11 +114,11 @@ def test_nodes_without_edges_to_others_are_alone(tmp_path):
     rows = [(0, 0), (1, 2), (2, 3), (1, 3)]
     _, graph = run(tmp_path, node_table(6), edge_table(rows))
     for memory in (1, 1 << 24):
-        found = detect_on_disk(graph, tmp_path, memory)
+        found = detect_streamed(graph, tmp_path, memory)
         assert found.tolist() == [1, 0, 0, 0, 2, 3]
     zeros = edge_table([(0, 1), (2, 3)], weight=[0.0, 0.0])
     _, graph = run(tmp_path / "zeros", node_table(4), zeros, "columns.weight=weight")
-    assert detect_on_disk(graph, tmp_path / "zeros", 1).tolist() == [0, 1, 2, 3]
+    assert detect_streamed(graph, tmp_path / "zeros", 1).tolist() == [0, 1, 2, 3]
 
 
 def test_engine_is_chosen_by_the_memory_of_the_input(tmp_path):
@@ -133,11 +133,11 @@ def test_engine_is_chosen_by_the_memory_of_the_input(tmp_path):
 
 
 def test_interrupted_detection_starts_again_cleanly(tmp_path, monkeypatch):
-    module = "xnq_dist.groups.streamed._leiden"
+    module = "xnq_dist.groups.detection._leiden"
     _, graph = run(tmp_path, node_table(6), edge_table())
     folder = tmp_path / "scratch"
     folder.mkdir()
-    expected = detect_on_disk(graph, folder, 1 << 24)
+    expected = detect_streamed(graph, folder, 1 << 24)
 
     def interrupted(*_):
         raise KeyboardInterrupt
@@ -145,6 +145,6 @@ def test_interrupted_detection_starts_again_cleanly(tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(module, interrupted)
         with pytest.raises(KeyboardInterrupt):
-            detect_on_disk(graph, folder, 1 << 24)
+            detect_streamed(graph, folder, 1 << 24)
     assert not list(folder.iterdir())
-    np.testing.assert_array_equal(detect_on_disk(graph, folder, 1 << 24), expected)
+    np.testing.assert_array_equal(detect_streamed(graph, folder, 1 << 24), expected)
