@@ -84,8 +84,8 @@ TASKS: dict[str, tuple[str, str, str | None]] = {
     **{name: (name, "splits.parquet", None) for name in GRAPHS if name != "cora"},
 }
 """The paper's eight tasks: name of the graph's folder, file of folds in it, and class
-that is evaluated against all others (None: all classes). Without the file, `make_folds`
-draws the same folds."""
+that is evaluated against all others (None: all classes). Without the file,
+`protocol.make_folds` draws the same folds."""
 
 
 def download(name: str, root: Path) -> Path:

@@ -1,6 +1,6 @@
 """Communities detected by graspologic's Leiden.
 
-All edges must fit in one process; `streamed` contracts larger graphs first.
+All edges must fit in one process; `detection` contracts larger graphs first.
 
 References
 ----------

@@ -22,7 +22,7 @@ from xnq_dist.readout.select import UNITS
 from xnq_dist.reservoir.context import expected_diameter
 from xnq_dist.reservoir.needs import blocks_of, supersteps_of
 
-__all__ = ["Plan", "expected_seconds"]
+__all__ = ["Plan", "expected_seconds", "with_cluster"]
 
 FIXED = 4.5
 """Imports, kernels, the report."""
@@ -156,24 +156,23 @@ class Plan:
     def resolved(self, settings: Settings) -> Settings:
         """The settings with the plan's partitions, cluster kind and local workers."""
         settings = self.placed(settings)
-        update: dict[str, Any] = {"partitions": self.partitions}
         if not CLUSTERS[settings.cluster.kind].running:
-            local = {
-                "workers": self.workers,
-                "threads": self.threads,
-                "memory_limit": self.worker_limit,
-            }
-            update["cluster"] = settings.cluster.model_copy(update=local)
-        return settings.model_copy(update=update)
+            settings = with_cluster(
+                settings,
+                workers=self.workers,
+                threads=self.threads,
+                memory_limit=self.worker_limit,
+            )
+        return settings.model_copy(update={"partitions": self.partitions})
 
     def placed(self, settings: Settings) -> Settings:
         """The settings with the kind of cluster that was chosen where they leave it."""
         kind = self.kind
         if settings.cluster.kind != "auto" or not kind:
             return settings
-        update = {"workers": 1} if kind == "auto" else {"kind": kind}
-        chosen = settings.cluster.model_copy(update=update)
-        return settings.model_copy(update={"cluster": chosen})
+        if kind == "auto":
+            return with_cluster(settings, workers=1)
+        return with_cluster(settings, kind=kind)
 
     @classmethod
     def read(cls, folder: Folder) -> Plan | None:
@@ -193,6 +192,12 @@ class Plan:
     def write(self, folder: Folder) -> None:
         """Write the plan to a run directory."""
         folder.write_record(PLAN, {"planned": asdict(self)})
+
+
+def with_cluster(settings: Settings, **changed: Any) -> Settings:
+    """The settings with other values of the section ``cluster``."""
+    cluster = settings.cluster.model_copy(update=changed)
+    return settings.model_copy(update={"cluster": cluster})
 
 
 def expected_seconds(size: RunSize, settings: Settings, run_disk: int) -> float:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
-from typing import Any
 
 from xnq_dist.core import cluster
 from xnq_dist.core.backend import gpu_facts
@@ -22,7 +21,7 @@ from xnq_dist.graph.needs import task_bytes
 from xnq_dist.graph.tables import Sources
 from xnq_dist.groups import needs as groups
 from xnq_dist.groups.detection import groups_by_all_edges
-from xnq_dist.plan.figures import Plan, expected_seconds
+from xnq_dist.plan.figures import Plan, expected_seconds, with_cluster
 from xnq_dist.quantify import needs as quantify
 from xnq_dist.readout import needs as readout
 from xnq_dist.reservoir import needs as reservoir
@@ -158,7 +157,7 @@ def estimate_counts(size: GraphSize, settings: Settings) -> Plan:
     """
     on_gpus = settings.backend == "gpu" or CLUSTERS[settings.cluster.kind].gpu
     if on_gpus and settings.cluster.device_memory == "auto":
-        settings = _on(settings, device_memory=GPU_BYTES)
+        settings = with_cluster(settings, device_memory=GPU_BYTES)
 
     def planned(settings: Settings) -> Plan:
         """The figures on one kind of cluster."""
@@ -209,11 +208,11 @@ def _placed(settings: Settings, planned: Callable[[Settings], Plan]) -> Plan:
     count = settings.cluster.workers
     if settings.cluster.kind != "auto":
         return planned(settings)
-    several = planned(_on(settings, kind="local"))
+    several = planned(with_cluster(settings, kind="local"))
     others = f"{several.workers} worker processes"
     if count not in ("auto", 1):
         return replace(several, choice=f"{others}, set by cluster.workers")
-    alone = planned(_on(settings, workers=1))
+    alone = planned(with_cluster(settings, workers=1))
     # After the embedding both the main process and a worker hold arrays.
     later = alone.of("readout", "quantify").worker_memory + alone.client_memory
     need = max(alone.worker_memory, later)
@@ -252,11 +251,6 @@ def _workers(settings: Settings, free: int | None = None) -> Workers:
     with cluster.connect(connection, settings.cluster.timeout) as client:
         Heartbeats(client).wait_for_one()
         return cluster.workers_of(client, settings)
-
-
-def _on(settings: Settings, **changed: Any) -> Settings:
-    cluster = settings.cluster.model_copy(update=changed)
-    return settings.model_copy(update={"cluster": cluster})
 
 
 def _detects(settings: Settings, edges: int, named: bool = True) -> bool:

@@ -70,7 +70,7 @@ def beta_ends(mean: Floats, variance: Floats, level: float) -> Floats:
 
 
 def too_small(arrays: Mapping[str, NDArray[Any]], settings: Settings) -> Bools:
-    """Communities that are suppressed, shape (S,), from `prevalence_arrays`.
+    """Communities that are suppressed, shape (S,), from the fields of `Prevalence`.
 
     Members are those that the estimate is about. Where nothing is estimated, the note
     has another reason.

@@ -47,21 +47,6 @@ class Naming:
         return f"{count(number)} {self.communities(number)}"
 
 
-def _word(word: str | tuple[str, str], number: float) -> str:
-    """A word in the singular or plural.
-
-    Examples
-    --------
-    >>> _word("page", 2), _word("county", 2), _word(("person", "people"), 2)
-    ('pages', 'counties', 'people')
-    """
-    one, more = word if isinstance(word, tuple) else (word, "")
-    if not more:
-        regular = one[-1:] != "y" or one[-2:-1] in (*"aeiou",)
-        more = f"{one}s" if regular else f"{one[:-1]}ies"
-    return one if number == 1 else more
-
-
 def count(number: Any) -> str:
     """A number with separators; empty for None.
 
@@ -148,6 +133,21 @@ def whole_span(lower: float, upper: float) -> str:
     '10–25 %'
     """
     return f"{_whole(lower)}–{_whole(upper)} %"
+
+
+def _word(word: str | tuple[str, str], number: float) -> str:
+    """A word in the singular or plural.
+
+    Examples
+    --------
+    >>> _word("page", 2), _word("county", 2), _word(("person", "people"), 2)
+    ('pages', 'counties', 'people')
+    """
+    one, more = word if isinstance(word, tuple) else (word, "")
+    if not more:
+        regular = one[-1:] != "y" or one[-2:-1] in (*"aeiou",)
+        more = f"{one}s" if regular else f"{one[:-1]}ies"
+    return one if number == 1 else more
 
 
 def _whole(value: float) -> str:

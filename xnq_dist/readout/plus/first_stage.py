@@ -134,24 +134,6 @@ class FirstStage:
         return logs
 
 
-@kernel
-def _shifted_log_shares(logits: Floats, shifts: Floats, out: Floats) -> None:
-    """Log-probabilities, (n, V, C), of ``logits + shifts``."""
-    for row in range(len(logits)):
-        for v in range(len(shifts)):
-            values, best = out[row, v], 0
-            for c in range(len(values)):
-                values[c] = logits[row, v, c] + shifts[v, c]
-                if values[c] > values[best]:
-                    best = c
-            top, mass = values[best], 0.0
-            for c in range(len(values)):
-                values[c] -= top
-                if c != best:
-                    mass += math.exp(values[c])
-            values -= math.log1p(mass)
-
-
 def columns_of(blocks: Sequence[int]) -> list[slice]:
     """Return the columns of each block."""
     ends = offsets_of(blocks).tolist()
@@ -187,3 +169,21 @@ def fit_block(
     pairs = variants.hidden[variants.folds :]
     jobs = [FitJob(rows, hidden, single[0].strength) for hidden in pairs]
     return [*single, *fit_jobs(jobs, threads)]
+
+
+@kernel
+def _shifted_log_shares(logits: Floats, shifts: Floats, out: Floats) -> None:
+    """Log-probabilities, (n, V, C), of ``logits + shifts``."""
+    for row in range(len(logits)):
+        for v in range(len(shifts)):
+            values, best = out[row, v], 0
+            for c in range(len(values)):
+                values[c] = logits[row, v, c] + shifts[v, c]
+                if values[c] > values[best]:
+                    best = c
+            top, mass = values[best], 0.0
+            for c in range(len(values)):
+                values[c] -= top
+                if c != best:
+                    mass += math.exp(values[c])
+            values -= math.log1p(mass)
