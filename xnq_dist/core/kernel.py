@@ -25,6 +25,7 @@ __all__ = [
     "add_to_row",
     "inlined",
     "kernel",
+    "pointer",
     "prefetch",
     "sum_nonzeros",
     "transpose_block",
@@ -49,7 +50,7 @@ _FOUR = ir.VectorType(ir.DoubleType(), 4)
 _WORD = ir.IntType(32)
 
 
-def _pointer(call: Sequence[Any], which: int, row: Any, column: Any, kind: Any) -> Any:
+def pointer(call: Sequence[Any], which: int, row: Any, column: Any, kind: Any) -> Any:
     """Pointer to what starts at an element of an argument, of this LLVM type.
 
     `call` has the arguments of `generate`.
@@ -81,7 +82,7 @@ def transpose_block(
     def generate(context: Any, builder: Any, types: Any, arguments: Any) -> Any:
         def vector(which: int, row: Any, column: Any, more: int) -> Any:
             below = builder.add(row, ir.Constant(row.type, more))
-            return _pointer(call, which, below, column, _VECTOR)
+            return pointer(call, which, below, column, _VECTOR)
 
         call = context, builder, types, arguments
         _, row, column, _, to, at = arguments
@@ -120,7 +121,7 @@ def sum_nonzeros(
 
     def generate(context: Any, builder: Any, types: Any, arguments: Any) -> Any:
         def vectors(which: int, row: Any) -> list[Any]:
-            first = _pointer(call, which, row, ir.Constant(row.type, 0), _VECTOR)
+            first = pointer(call, which, row, ir.Constant(row.type, 0), _VECTOR)
             return [builder.gep(first, [_WORD(m)]) for m in range(VECTORS)]
 
         call = context, builder, types, arguments
@@ -133,9 +134,9 @@ def sum_nonzeros(
         nonzeros = cgutils.unpack_tuple(builder, w.shape)[1]
         with cgutils.for_range(builder, nonzeros) as loop:
             nonzero = unit, loop.index
-            source = builder.load(_pointer(call, 0, *nonzero, _WORD))
+            source = builder.load(pointer(call, 0, *nonzero, _WORD))
             source = builder.sext(source, unit.type)
-            weight = builder.load(_pointer(call, 1, *nonzero, ir.FloatType()))
+            weight = builder.load(pointer(call, 1, *nonzero, ir.FloatType()))
             weight = builder.insert_element(
                 ir.Constant(_VECTOR, ir.Undefined), weight, _WORD(0)
             )
@@ -159,7 +160,7 @@ def add_to_row(typing: Any, table: Any, row: Any, first: Any, second: Any) -> An
     def generate(context: Any, builder: Any, types: Any, arguments: Any) -> Any:
         _, row, *values = arguments
         call = context, builder, types, arguments
-        at = _pointer(call, 0, row, ir.Constant(row.type, 0), _FOUR)
+        at = pointer(call, 0, row, ir.Constant(row.type, 0), _FOUR)
         more = ir.Constant(_FOUR, [0.0, 0.0, 1.0, 0.0])
         for place, value in enumerate(values):
             more = builder.insert_element(more, value, _WORD(place))
@@ -178,7 +179,7 @@ def prefetch(typing: Any, rows: Any, row: Any, at: Any) -> Any:
     def generate(context: Any, builder: Any, types: Any, arguments: Any) -> Any:
         byte = ir.IntType(8)
         call = context, builder, types, arguments
-        place = _pointer(call, 0, arguments[1], arguments[2], byte)
+        place = pointer(call, 0, arguments[1], arguments[2], byte)
         takes = ir.FunctionType(ir.VoidType(), [byte.as_pointer(), _WORD, _WORD, _WORD])
         function = cgutils.get_or_insert_function(
             builder.module, takes, "llvm.prefetch.p0i8"

@@ -22,7 +22,7 @@ from numba.core.codegen import get_host_cpu_features
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from xnq_dist.core.kernel import kernel
+from xnq_dist.core.kernel import kernel, pointer
 from xnq_dist.core.threads import for_each_block
 
 __all__ = [
@@ -48,11 +48,6 @@ DEPTH = 256
 """Columns of `x` processed at a time, so that a panel stays in the L1 cache."""
 
 
-def _pointer(context: Any, builder: Any, kind: Any, array: Any, at: list[Any]) -> Any:
-    made = context.make_array(kind)(context, builder, array)
-    return cgutils.get_item_pointer(context, builder, kind, made, at, wraparound=False)
-
-
 def _make_tile(rows: int) -> Any:
     """An intrinsic that multiplies `rows` rows with a panel."""
 
@@ -71,49 +66,38 @@ def _make_tile(rows: int) -> Any:
         signature = numba.types.void(x, place, place, place, panel, out, place)
 
         def generate(context: Any, builder: Any, types: Any, arguments: Any) -> Any:
-            return _tile_code(context, builder, types.args, arguments, rows)
+            return _tile_code((context, builder, types, arguments), rows)
 
         return signature, generate
 
     return tile
 
 
-def _tile_code(
-    context: Any,
-    builder: Any,
-    kinds: Sequence[Any],
-    arguments: Sequence[Any],
-    rows: int,
-) -> Any:
+def _tile_code(call: Sequence[Any], rows: int) -> Any:
     """Add ``x[row:row + rows, first:last] @ panel[first:last]`` to ``out[:rows, at:]``.
 
     The sums start at zero where `first` is 0. Rows of `panel` and `out` are contiguous,
     and rows or columns of `x`; rows of `panel` are `VECTORS` vectors.
     """
-    _, row, first, last, _, _, at = arguments
-    element = context.get_value_type(kinds[0].dtype)
-    lanes = VECTOR_BYTES * 8 // kinds[0].dtype.bitwidth
+    context, builder, types, arguments = call
+    x, row, first, last, _, _, at = arguments
+    kind = types.args[0]
+    element = context.get_value_type(kind.dtype)
+    lanes = VECTOR_BYTES * 8 // kind.dtype.bitwidth
     vector, word = ir.VectorType(element, lanes), ir.IntType(32)
-    zero = ir.Constant(first.type, 0)
+    zero, one = ir.Constant(first.type, 0), ir.Constant(first.type, 1)
 
     def plus(value: Any, more: int) -> Any:
         return builder.add(value, ir.Constant(value.type, more))
 
-    def vectors(array: int, index: list[Any]) -> Any:
-        found = _pointer(context, builder, kinds[array], arguments[array], index)
-        return builder.bitcast(found, vector.as_pointer())
-
-    scalars = [
-        _pointer(context, builder, kinds[0], arguments[0], [plus(row, i), zero])
-        for i in range(rows)
-    ]
-    apart = ir.Constant(first.type, 1)
-    if kinds[0].layout == "F":
-        array = context.make_array(kinds[0])(context, builder, arguments[0])
+    scalars = [pointer(call, 0, plus(row, i), zero, element) for i in range(rows)]
+    apart = one
+    if kind.layout == "F":
+        array = context.make_array(kind)(context, builder, x)
         apart = builder.extract_value(array.shape, 0)
-    pieces = vectors(4, [zero, zero])
+    pieces = pointer(call, 4, zero, zero, vector)
     places = [
-        builder.gep(vectors(5, [ir.Constant(first.type, i), at]), [word(v)])
+        builder.gep(pointer(call, 5, ir.Constant(first.type, i), at, vector), [word(v)])
         for i in range(rows)
         for v in range(VECTORS)
     ]
@@ -127,10 +111,9 @@ def _tile_code(
             for total, before in zip(sums, places, strict=True):
                 builder.store(builder.load(before, align=4), total)
     takes = ir.FunctionType(vector, [vector] * 3)
-    name = f"llvm.fma.v{lanes}f{kinds[0].dtype.bitwidth}"
+    name = f"llvm.fma.v{lanes}f{kind.dtype.bitwidth}"
     fma = cgutils.get_or_insert_function(builder.module, takes, name)
     everywhere = ir.Constant(ir.VectorType(word, lanes), [0] * lanes)
-    one = ir.Constant(first.type, 1)
     with cgutils.for_range_slice(builder, first, last, one) as (k, _):
         at_k = builder.mul(k, apart)
         base = builder.mul(k, ir.Constant(k.type, VECTORS))
