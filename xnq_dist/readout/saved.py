@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core import config
+
 __all__ = ["flat", "nested"]
 
 
@@ -32,11 +34,4 @@ def flat(values: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
 
 def nested(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
     """Return the nested dictionaries of arrays by dotted names."""
-    found: dict[str, Any] = {}
-    for name, value in arrays.items():
-        *path, last = name.split(".")
-        at = found
-        for part in path:
-            at = at.setdefault(part, {})
-        at[last] = value
-    return found
+    return config.merged(*(config.nested(*each) for each in arrays.items()))
