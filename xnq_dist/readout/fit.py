@@ -98,7 +98,6 @@ def fit_rows(
         "classes": classes,
         "prior": prior.tolist(),
         "C": models[-1].strength,
-        "calibration": settings.calibration,
         "n_fitted": int(np.count_nonzero(folds >= 0)),
         **quality(calibration.apply(held), truth, -np.log(share[truth])),
     }

@@ -8,7 +8,6 @@ hidden from each model.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from xnq_dist.core.arrays import Floats, Ints, Ints32, slices
 from xnq_dist.core.store import FileRecord
 from xnq_dist.core.waiting import gather
-from xnq_dist.readout.logistic import warn_of_unconverged
+from xnq_dist.readout.logistic import stacked, warn_of_unconverged
 from xnq_dist.readout.plus.first_stage import (
     GRID,
     FirstStage,
@@ -47,29 +46,23 @@ from xnq_dist.reservoir.context import join
 if TYPE_CHECKING:
     from distributed import Future
 
-__all__ = ["CrossFit", "cross_fit_stages"]
+__all__ = ["cross_fit_stages"]
 
 BLOCK = 1 << 14
 """Rows scored at a time."""
 
 
-@dataclass(frozen=True, eq=False)
-class CrossFit:
-    """Labelled rows as inputs of the second stage, and the files behind them."""
-
-    around: Around
-    features: list[FileRecord]
-    """Label features, one file per partition."""
-    strengths: list[float]
-    """C of each block."""
-    rows: Future[Any]
-    """`SecondRows`."""
-
-
-def cross_fit_stages(work: ReadoutWork, index: Ints, x: Future[Any]) -> CrossFit:
+def cross_fit_stages(
+    work: ReadoutWork, index: Ints, x: Future[Any]
+) -> tuple[Around, list[FileRecord], list[float], Future[Any]]:
     """Fit the first stages, and compute the second stage's rows.
 
     `x` are the embeddings of the fitted nodes `index`.
+
+    Returns
+    -------
+    The files behind label features; label features, one file per partition; C of each
+    block; `SecondRows`.
     """
     variants, where = Variants(work.settings.readout.folds), work.attempt
     blocks, classes, C = work.source.blocks, len(work.classes), work.settings.readout.C
@@ -87,7 +80,9 @@ def cross_fit_stages(work: ReadoutWork, index: Ints, x: Future[Any]) -> CrossFit
     ]
     models = gather(work.client, tasks)
     warn_of_unconverged([model for block in models for model in block])
-    first = FirstStage.of(blocks, models)
+    coef, shifts = zip(*map(stacked, models), strict=True)
+    joined = np.concatenate(coef, axis=2), np.stack(shifts, axis=1)
+    first = FirstStage(blocks, *joined)
     record = where.write_arrays("models", **flat(vars(first)))
     labels = [
         where.write_arrays(
@@ -105,7 +100,7 @@ def cross_fit_stages(work: ReadoutWork, index: Ints, x: Future[Any]) -> CrossFit
     _, places = located(work.owned, index)
     rows = work.submit(_second_rows, x, *known(index), features, places, around)
     strengths = [block[0].strength for block in models]
-    return CrossFit(around, features, strengths, rows)
+    return around, features, strengths, rows
 
 
 def _second_rows(

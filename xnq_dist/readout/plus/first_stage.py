@@ -27,7 +27,7 @@ from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32, offsets_of
 from xnq_dist.core.kernel import kernel
 from xnq_dist.core.products import product
 from xnq_dist.core.random_bits import Purpose, mixed_bits
-from xnq_dist.readout.logistic import FitJob, LinearModel, fit_jobs, stacked
+from xnq_dist.readout.logistic import FitJob, LinearModel, fit_jobs
 from xnq_dist.readout.objective import STACKED, Rows
 from xnq_dist.readout.regularisation import cross_fit, search_from_middle
 
@@ -114,14 +114,6 @@ class FirstStage:
     """Shape (V, C, columns)."""
     intercept: Floats
     """Shape (V, B, C)."""
-
-    @classmethod
-    def of(
-        cls, blocks: Sequence[int], models: Sequence[Sequence[LinearModel]]
-    ) -> FirstStage:
-        """Construct from the models of each block, one for each variant."""
-        coef, shifts = zip(*map(stacked, models), strict=True)
-        return cls(blocks, np.concatenate(coef, axis=2), np.stack(shifts, axis=1))
 
     def scores(self, x: NDArray[Any]) -> Floats:
         """Return log-probabilities of rows, shape (n, V, B, C)."""

@@ -75,28 +75,26 @@ def fit(work: ReadoutWork) -> Fitted:
     np.add.at(weighed, labels[shown], work.weights[shown] - 1.0)
     index, readout = to_fit(labels, sum(work.source.blocks), settings), settings.readout
     x = work.gather(index)
-    crossed = cross_fit_stages(work, index, x)
-    held = _held_groups(work, index, x, crossed.strengths)
+    around, features, strengths, rows = cross_fit_stages(work, index, x)
+    held = _held_groups(work, index, x, strengths)
     trees: dict[str, Any] = {}
     if len(index) >= MIN_FOR_TREES:
         trees = {
             kind: [
-                work.submit(fit_kind, crossed.rows, kind, fold)
-                for fold in range(readout.folds)
+                work.submit(fit_kind, rows, kind, fold) for fold in range(readout.folds)
             ]
             for kind in KINDS
         }
         work.watch("trees", [task for folds in trees.values() for task in folds])
-    saved = trees, crossed.around, shown, settings, work.threads, work.attempt
-    task = work.submit(_finish, crossed.rows, *saved)
+    saved = trees, around, shown, settings, work.threads, work.attempt
+    task = work.submit(_finish, rows, *saved)
     record, facts = result(work.client, task)
     facts |= {
         "classes": classes,
         "prior": (weighed / weighed.sum()).tolist(),
-        "C": crossed.strengths[0],
-        "strengths": crossed.strengths,
+        "C": strengths[0],
     }
-    files = [record, *crossed.features, *held]
+    files = [record, *features, *held]
     # Labels and models: the readout has the models in use.
     for name in set(work.attempt.names()) - {file.name for file in files}:
         work.attempt.delete(name)
@@ -134,8 +132,6 @@ def _finish(
     saved = SavedPlus(first, second, calibration, index, settings.seed)
     constant = -np.log(second.priors[rows.folds, rows.labels])
     facts |= {
-        "method": "xnq+",
-        "calibration": kind,
         "n_labelled": len(index),
         "n_fitted": len(rows.labels),
         **quality(calibration.apply(held), rows.labels, constant, rows.weights),
