@@ -79,12 +79,12 @@ def transpose_block(
     place = numba.types.intp
     signature = numba.types.void(source, place, place, target, place, place)
 
-    def generate(context: Any, builder: Any, types: Any, arguments: Any) -> Any:
+    def generate(*call: Any) -> Any:
         def vector(which: int, row: Any, column: Any, more: int) -> Any:
             below = builder.add(row, ir.Constant(row.type, more))
             return pointer(call, which, below, column, _VECTOR)
 
-        call = context, builder, types, arguments
+        context, builder, _, arguments = call
         _, row, column, _, to, at = arguments
         rows = [builder.load(vector(0, row, column, i), align=4) for i in range(WIDTH)]
         # Swap neighbouring elements of two rows, then pairs, then quadruples.
@@ -119,12 +119,12 @@ def sum_nonzeros(
     place = numba.types.intp
     signature = numba.types.void(columns, values, place, tile, sums, place)
 
-    def generate(context: Any, builder: Any, types: Any, arguments: Any) -> Any:
+    def generate(*call: Any) -> Any:
         def vectors(which: int, row: Any) -> list[Any]:
             first = pointer(call, which, row, ir.Constant(row.type, 0), _VECTOR)
             return [builder.gep(first, [_WORD(m)]) for m in range(VECTORS)]
 
-        call = context, builder, types, arguments
+        context, builder, types, arguments = call
         unit, at = arguments[2], arguments[5]
         nothing = ir.Constant(_VECTOR, [0.0] * WIDTH)
         totals = [cgutils.alloca_once_value(builder, nothing) for _ in range(VECTORS)]
@@ -157,9 +157,9 @@ def add_to_row(typing: Any, table: Any, row: Any, first: Any, second: Any) -> An
     number = numba.types.float64
     signature = numba.types.void(table, numba.types.intp, number, number)
 
-    def generate(context: Any, builder: Any, types: Any, arguments: Any) -> Any:
+    def generate(*call: Any) -> Any:
+        context, builder, _, arguments = call
         _, row, *values = arguments
-        call = context, builder, types, arguments
         at = pointer(call, 0, row, ir.Constant(row.type, 0), _FOUR)
         more = ir.Constant(_FOUR, [0.0, 0.0, 1.0, 0.0])
         for place, value in enumerate(values):
@@ -176,9 +176,9 @@ def prefetch(typing: Any, rows: Any, row: Any, at: Any) -> Any:
     """Prefetch the cache line of an element of a matrix; has no other effect."""
     signature = numba.types.void(rows, numba.types.intp, numba.types.intp)
 
-    def generate(context: Any, builder: Any, types: Any, arguments: Any) -> Any:
+    def generate(*call: Any) -> Any:
         byte = ir.IntType(8)
-        call = context, builder, types, arguments
+        context, builder, _, arguments = call
         place = pointer(call, 0, arguments[1], arguments[2], byte)
         takes = ir.FunctionType(ir.VoidType(), [byte.as_pointer(), _WORD, _WORD, _WORD])
         function = cgutils.get_or_insert_function(

@@ -65,8 +65,8 @@ def _make_tile(rows: int) -> Any:
         place = numba.types.intp
         signature = numba.types.void(x, place, place, place, panel, out, place)
 
-        def generate(context: Any, builder: Any, types: Any, arguments: Any) -> Any:
-            return _tile_code((context, builder, types, arguments), rows)
+        def generate(*call: Any) -> Any:
+            return _tile_code(call, rows)
 
         return signature, generate
 
