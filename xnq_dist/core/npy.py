@@ -16,7 +16,6 @@ import io
 import math
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,18 +30,8 @@ __all__ = [
 _ONE_AT_A_TIME = threading.Lock()
 
 
-@dataclass(frozen=True)
-class _Header:
-    """Name and form of an array in a file."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the values, which follow the header."""
-        return math.prod(self.shape) * self.dtype.itemsize
+Form = tuple[tuple[int, ...], np.dtype[Any]]
+"""Shape and type of an array, from its header."""
 
 
 def write_arrays(stream: Any, arrays: Mapping[str, np.ndarray]) -> None:
@@ -66,7 +55,7 @@ def read_arrays(stream: Any) -> dict[str, np.ndarray]:
     ValueError
         When the file has other content or ends early.
     """
-    return {header.name: _values(stream, header) for header in _arrays(stream)}
+    return {name: _values(stream, name, form) for name, form in _arrays(stream)}
 
 
 def read_row_blocks(stream: Any, name: str, rows: int) -> Iterator[np.ndarray]:
@@ -77,41 +66,42 @@ def read_row_blocks(stream: Any, name: str, rows: int) -> Iterator[np.ndarray]:
     ValueError
         As `read_arrays`.
     """
-    for header in _arrays(stream):
-        if header.name == name:
-            for first in range(0, max(header.shape[0], 1), rows):
-                count = min(rows, header.shape[0] - first)
-                yield _values(stream, replace(header, shape=(count, *header.shape[1:])))
+    for found, (shape, dtype) in _arrays(stream):
+        if found == name:
+            for first in range(0, max(shape[0], 1), rows):
+                part = min(rows, shape[0] - first), *shape[1:]
+                yield _values(stream, name, (part, dtype))
             return
 
 
-def _arrays(stream: Any) -> Iterator[_Header]:
-    """Header of each array in order; its values are read next, or skipped."""
-    for name in _values(stream, _header(stream, "of names")).tolist():
-        header = _header(stream, name)
-        end = stream.tell() + header.nbytes
-        yield header
+def _arrays(stream: Any) -> Iterator[tuple[str, Form]]:
+    """Name and form of each array in order; its values are read next, or skipped."""
+    names = "of names"
+    for name in _values(stream, names, _form(stream, names)).tolist():
+        shape, dtype = form = _form(stream, name)
+        end = stream.tell() + math.prod(shape) * dtype.itemsize
+        yield name, form
         stream.seek(end, io.SEEK_SET)
 
 
-def _header(stream: Any, name: str) -> _Header:
-    """Read the header of an array, which gets this name."""
+def _form(stream: Any, name: str) -> Form:
+    """Read the header of an array; `name` is for messages."""
     numpy_format.read_magic(stream)
     with _ONE_AT_A_TIME:
         shape, by_column, dtype = numpy_format.read_array_header_1_0(stream)
     if by_column or dtype.hasobject:
         raise ValueError(f"array {name} is in Fortran's order, or of Python objects")
-    return _Header(name, shape, dtype)
+    return shape, dtype
 
 
-def _values(stream: Any, header: _Header) -> np.ndarray:
+def _values(stream: Any, name: str, form: Form) -> np.ndarray:
     """Read the values that follow a header."""
-    values = np.empty(header.shape, header.dtype)
-    if header.nbytes:
+    values = np.empty(*form)
+    if values.nbytes:
         data = values.reshape(-1).view(np.uint8).data
         count = stream.readinto(data)
-        if count != header.nbytes:
+        if count != values.nbytes:
             raise ValueError(
-                f"array {header.name} ends after {count} of {header.nbytes} bytes"
+                f"array {name} ends after {count} of {values.nbytes} bytes"
             )
     return values
