@@ -118,13 +118,13 @@ def fit_jobs(jobs: Sequence[FitJob], threads: int = 1) -> list[LinearModel]:
 def _fit_together(jobs: Sequence[FitJob]) -> list[LinearModel]:
     with one_blas_thread():
         scales = {
-            (rows, C): _Scale.of(
+            (rows, C): _scale(
                 rows.moments.covariance() / 4,
                 rows.penalty / (C * max(rows.moments.counts.sum(), 1.0)),
             )
             for rows, C in {(job.rows, job.C) for job in jobs}
         }
-        searches = [_search(job, scales[job.rows, job.C]) for job in jobs]
+        searches = [_search(job, *scales[job.rows, job.C]) for job in jobs]
         running = {at: next(search) for at, search in enumerate(searches)}
         models: dict[int, LinearModel] = {}
         while running:
@@ -172,26 +172,22 @@ def warn_of_unconverged(models: Sequence[LinearModel]) -> None:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class _Scale:
-    """Coordinates of coefficients in which the Hessian is close to the identity."""
+def _scale(hessian: Floats, ridge: Floats | float) -> tuple[Floats, Floats]:
+    """Coordinates of coefficients in which the Hessian is close to the identity.
 
-    factor: Floats
-    """Lower Cholesky factor of the Hessian, shape (d, d)."""
-    inverse: Floats
-    """Inverse of the factor."""
-
-    @classmethod
-    def of(cls, hessian: Floats, ridge: Floats | float) -> _Scale:
-        """Construct from the Hessian of the loss and the diagonal of the penalty's."""
-        # Rounding may leave small negative eigenvalues.
-        hessian[np.diag_indices(len(hessian))] += ridge + 1e-12 * np.trace(hessian)
-        factor = cholesky(hessian, lower=True, overwrite_a=True, check_finite=False)
-        return cls(factor, dtrtri(factor, lower=1)[0])
+    `hessian` is that of the loss, `ridge` the diagonal of the penalty's. Returns the
+    lower Cholesky factor of the Hessian, shape (d, d), and its inverse.
+    """
+    # Rounding may leave small negative eigenvalues.
+    hessian[np.diag_indices(len(hessian))] += ridge + 1e-12 * np.trace(hessian)
+    factor = cholesky(hessian, lower=True, overwrite_a=True, check_finite=False)
+    return factor, dtrtri(factor, lower=1)[0]
 
 
-def _search(job: FitJob, scale: _Scale) -> Generator[Problem, Sums, LinearModel]:
-    """One fit in scaled coordinates of centred rows.
+def _search(
+    job: FitJob, factor: Floats, inverse: Floats
+) -> Generator[Problem, Sums, LinearModel]:
+    """One fit in coordinates of centred rows that `_scale` made.
 
     Yields points, is sent their `Rows.sums`, and returns the model.
     """
@@ -208,7 +204,7 @@ def _search(job: FitJob, scale: _Scale) -> Generator[Problem, Sums, LinearModel]
 
     def problem_of(point: Floats) -> Problem:
         values = point.reshape(outputs, -1)
-        found = values[:, :-1] @ scale.inverse
+        found = values[:, :-1] @ inverse
         return Problem(job.hidden, found, values[:, -1] / root - found @ middle)
 
     def evaluate(point: Floats) -> Evaluation:
@@ -226,7 +222,7 @@ def _search(job: FitJob, scale: _Scale) -> Generator[Problem, Sums, LinearModel]
         value = loss / count + (ridge * problem.coef**2).sum() / 2
         # Derivatives by the coefficients of centred rows.
         slopes = (slopes - intercepts[:, None] * middle) / count
-        slopes = (slopes + ridge * problem.coef) @ scale.inverse.T
+        slopes = (slopes + ridge * problem.coef) @ inverse.T
         gradient = np.column_stack([slopes, intercepts / (count * root)])
         return value, gradient.ravel()
 
@@ -237,13 +233,14 @@ def _search(job: FitJob, scale: _Scale) -> Generator[Problem, Sums, LinearModel]
             moments = rows.moments_of(1, at)
             weight, middle = moments.without(())
             root = max(np.sqrt(weight / count), 1e-6)
-            scale = _Scale.of(moments.covariance() * (weight / count), ridge)
+            factor, inverse = _scale(moments.covariance() * (weight / count), ridge)
         shift = (at.intercept + at.coef @ middle) * root
-        start = np.column_stack([at.coef @ scale.factor, shift]).ravel()
+        start = np.column_stack([at.coef @ factor, shift]).ravel()
         found = yield from minimise(start, evaluate, rows.tolerance, rounds)
-        at = problem_of(found.point)
-        if found.gain <= rows.tolerance or found.rounds < rounds:
-            converged = found.gain <= max(CONVERGED, rows.tolerance)
+        point, gain, tried = found
+        at = problem_of(point)
+        if gain <= rows.tolerance or tried < rounds:
+            converged = gain <= max(CONVERGED, rows.tolerance)
             break
     # With two classes, the logit of the first is 0.
     fixed = rows.n_classes - outputs

@@ -221,29 +221,22 @@ class Rows:
         return list(zip(losses, by_coef, by_intercept, strict=True))
 
 
-@dataclass(frozen=True, eq=False)
-class Minimum:
-    """Result of a minimisation."""
-
-    point: Floats
-    gain: float
-    """Predicted decrease by another step, relative to the value."""
-    rounds: int
-    """Number of points evaluated."""
-
-
 def minimise(
     start: Floats,
     evaluate: Callable[[Floats], Evaluation],
     tolerance: float,
     max_rounds: int,
-) -> Generator[Any, Any, Minimum]:
+) -> Generator[Any, Any, tuple[Floats, float, int]]:
     """Minimise a smooth convex function.
 
     Coordinates should be scaled so that the curvature is at most about 1. The search
     stops where the predicted decrease by another step, relative to the value, is below
-    `tolerance`, after `max_rounds` points, or where rounding prevents a decrease: see
-    `Minimum.gain`.
+    `tolerance`, after `max_rounds` points, or where rounding prevents a decrease.
+
+    Returns
+    -------
+    The point, the predicted decrease by another step, relative to the value, and the
+    number of points evaluated.
     """
     point = start.copy()
     value, gradient = yield from evaluate(point)
@@ -275,7 +268,7 @@ def minimise(
         if curvature > 1e-12 * float(np.sqrt((step @ step) * (change @ change))):
             steps = [*steps[-MEMORY + 1 :], (step, change, curvature)]
         point, value, gradient = trial, new_value, new_gradient
-    return Minimum(point, gain, rounds)
+    return point, gain, rounds
 
 
 def _curvature(logits: Floats) -> Floats:
