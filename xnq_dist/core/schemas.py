@@ -20,7 +20,6 @@ import yaml
 from xnq_dist.core.errors import StageError
 
 __all__ = [
-    "RUN_ID",
     "TABLES",
     "Column",
     "TableSchema",
@@ -80,8 +79,6 @@ _TEXT = Path(__file__).with_name("tables.yaml").read_text(encoding="utf-8")
 TABLES = {name: _table(entry) for name, entry in yaml.safe_load(_TEXT).items()}
 """The schemas of all tables by name."""
 
-RUN_ID = Column("run_id", "string", "run that made the row; in published tables only")
-
 
 def class_column(classes: Sequence[Any] | pa.Array, times: int) -> pa.Array:
     """All classes in turn, `times` over, in the type of the labels.
@@ -139,6 +136,6 @@ def conform(table: pa.Table, name: str, where: str, run_id: str = "") -> pa.Tabl
     ordered = table.select([column.name for column in entry.columns])
     if run_id:
         metadata[b"xnq_dist.run_id"] = run_id.encode()
-        field = pa.field(RUN_ID.name, pa.string(), nullable=False)
+        field = pa.field("run_id", pa.string(), nullable=False)
         ordered = ordered.append_column(field, pa.repeat(run_id, len(ordered)))
     return ordered.replace_schema_metadata(metadata)
