@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-__all__ = ["Counts", "Progress", "silent", "uncounted"]
+__all__ = ["Counts", "Progress", "silent"]
 
 Progress = Callable[[str, int, int], None]
 """Called with a step, and the numbers of its parts that are done, and of all."""
@@ -13,9 +13,5 @@ Counts = Callable[[int, int], object]
 """Called with the two numbers of one step."""
 
 
-def silent(what: str, done: int, total: int) -> None:
+def silent(*_: object) -> None:
     """Ignore the progress."""
-
-
-def uncounted(done: int, total: int) -> None:
-    """Ignore the progress of one step."""

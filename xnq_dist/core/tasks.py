@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from xnq_dist.core import npy
 from xnq_dist.core.cluster import smallest_memory
 from xnq_dist.core.errors import StageError
-from xnq_dist.core.progress import Counts, uncounted
+from xnq_dist.core.progress import Counts, silent
 from xnq_dist.core.threads import map_threads, threads_here
 from xnq_dist.core.waiting import gather, run_on_workers, workers
 
@@ -60,7 +60,7 @@ class Tasks:
         self,
         work: Callable[[T], R],
         items: Sequence[T],
-        progress: Counts = uncounted,
+        progress: Counts = silent,
     ) -> list[R]:
         """Results of a picklable function for each item, in order.
 
@@ -101,7 +101,7 @@ class WorkerTasks(Tasks):
         self,
         work: Callable[[T], R],
         items: Sequence[T],
-        progress: Counts = uncounted,
+        progress: Counts = silent,
     ) -> list[R]:
         """Results for each item; Dask repeats the tasks of lost workers."""
         futures = [self.client.submit(work, item, pure=False) for item in items]

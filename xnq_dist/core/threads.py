@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from threadpoolctl import ThreadpoolController
 
 from xnq_dist.core.limits import processors
-from xnq_dist.core.progress import Counts, uncounted
+from xnq_dist.core.progress import Counts, silent
 
 __all__ = [
     "ROWS",
@@ -44,7 +44,7 @@ def map_threads(
     work: Callable[[T], R],
     items: Sequence[T],
     threads: int | None = None,
-    progress: Counts = uncounted,
+    progress: Counts = silent,
 ) -> list[R]:
     """Results of `work` for each item, in their order; an error is raised.
 

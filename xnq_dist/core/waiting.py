@@ -25,7 +25,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from xnq_dist.core.errors import InfrastructureError
-from xnq_dist.core.progress import Counts, uncounted
+from xnq_dist.core.progress import Counts, silent
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -193,7 +193,7 @@ def raise_failure(future: Future[Any]) -> None:
 def gather(
     client: Client,
     futures: Sequence[Future[Any]],
-    on_progress: Counts = uncounted,
+    on_progress: Counts = silent,
 ) -> list[Any]:
     """Wait for all futures as `wait_all` does, and return their results in order."""
     wait_all(client, futures, on_progress)

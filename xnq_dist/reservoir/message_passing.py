@@ -15,7 +15,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from xnq_dist.core.arrays import Floats32
-from xnq_dist.core.progress import Counts, uncounted
+from xnq_dist.core.progress import Counts, silent
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage, fingerprint
 from xnq_dist.reservoir.context import ReservoirSpec
 from xnq_dist.reservoir.exchange import Exchange, on_workers
@@ -53,7 +53,7 @@ def run_reservoir(
     spec: ReservoirSpec,
     finish: Finish | None,
     checkpoints: Checkpoints,
-    progress: Counts = uncounted,
+    progress: Counts = silent,
 ) -> list[Any]:
     """Run all supersteps and apply `finish` to each partition's final states.
 
