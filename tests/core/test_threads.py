@@ -102,3 +102,32 @@ def test_an_error_while_making_is_raised():
     assert next(items) == 1
     with pytest.raises(ValueError, match="second"):
         next(items)
+
+
+INTERRUPTED = """
+import threading
+from xnq_dist.core.threads import ahead, map_threads, one_blas_thread
+
+start = threading.Thread.start
+
+def interrupted(thread):
+    start(thread)
+    raise KeyboardInterrupt
+
+def blas():
+    with one_blas_thread():
+        pass
+
+threading.Thread.start = interrupted
+for work in (blas, lambda: map_threads(abs, range(9), 3), lambda: list(ahead([1]))):
+    try:
+        work()
+    except KeyboardInterrupt:
+        print("interrupted")
+"""
+
+
+def test_a_signal_while_a_thread_starts_does_not_keep_the_process():
+    command = [sys.executable, "-c", INTERRUPTED]
+    ended = subprocess.run(command, timeout=60, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (0, 3 * "interrupted\n"), ended.stderr

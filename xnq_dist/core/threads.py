@@ -102,8 +102,14 @@ def one_blas_thread() -> Iterator[None]:
         if not _LIMIT.inside:
             _LIMIT.thread = ThreadPoolExecutor(1)
             limit = _libraries(len(sys.modules)).limit
-            _LIMIT.held = _LIMIT.thread.submit(limit, limits=1, user_api="blas")
-            _LIMIT.held.result()
+            try:
+                _LIMIT.held = _LIMIT.thread.submit(limit, limits=1, user_api="blas")
+                _LIMIT.held.result()
+            except BaseException:
+                # A signal while the thread starts: the pool does not know it yet, and
+                # the process would wait for it at its end.
+                _LIMIT.thread.shutdown(wait=False)
+                raise
         _LIMIT.inside += 1
     try:
         yield
