@@ -88,8 +88,8 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 187_490,
-    "core": 25_520,
+    "all": 187_550,
+    "core": 25_580,
     "graph": 35_885,
     "reservoir": 17_634,
     "groups": 2_142,

@@ -166,7 +166,9 @@ def test_addresses_of_results_are_those_of_the_objects(store, finished):
     shown = store.uri(f"{path}/prevalence.parquet").replace("TESTKEY:TESTSECRET", "***")
     assert summary["prevalence"] == shown
     version = read_published(store.uri(path))
-    assert f"/versions/{version.run_id}?" in version.stage.uri
+    assert f"/versions/{version.run_id}/prevalence.parquet?" in version.path(
+        "prevalence"
+    )
 
 
 def test_unchanged_run_asks_for_the_tags_of_tables_alone(store, finished):

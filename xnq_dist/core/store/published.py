@@ -8,6 +8,7 @@ Nothing is removed before its replacement is complete.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,21 +70,28 @@ class Version:
             if record.name.endswith(suffix)
         }
 
-    def read(self, table: str) -> pa.Table:
-        """Read a table; its checksum is verified.
+    def path(self, table: str) -> str:
+        """Path or URI of a table.
 
         Raises
         ------
         RunDirectoryError
             When there is no such table among the results.
         """
+        return self.stage.uri_of(self._record(table).name)
+
+    def read(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """Read a table; its checksum is verified."""
+        return self.stage.read_table(self._record(table), table, columns)
+
+    def _record(self, table: str) -> FileRecord:
         known = self.tables()
         if table not in known:
             raise RunDirectoryError(
                 f"{self.stage.uri} has no table {table!r}: choose one of "
                 f"{', '.join(sorted(known))}"
             )
-        return self.stage.read_table(known[table], table)
+        return known[table]
 
 
 class Published(Folder):
