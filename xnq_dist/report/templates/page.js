@@ -430,7 +430,8 @@
     plots.push(redraw);
     let before = 0;
     new ResizeObserver(() => {
-      if (Math.abs(host.clientWidth - before) > 4) { before = host.clientWidth; redraw(); }
+      const shown = at;
+      if (Math.abs(host.clientWidth - before) > 4) { before = host.clientWidth; redraw(); say(shown, false); }
     }).observe(host);
   }
 
