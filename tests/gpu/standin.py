@@ -25,7 +25,6 @@ from distributed import get_worker
 from xnq_dist.core import backend as backends
 from xnq_dist.core import cluster
 from xnq_dist.core.backend import GpuBackend
-from xnq_dist.graph import gpu_ingest
 from xnq_dist.plan import of_tables as tables
 
 __all__ = ["DeviceArray", "HeldBytes", "StandinBackend", "places", "signatures"]
@@ -168,7 +167,7 @@ def places() -> list[tuple[ModuleType, str, Any]]:
     """Functions that look for a GPU, and their replacements."""
     facts = backends.GpuFacts(1, "", 2**30)
     return [
-        *((module, "gpu", StandinBackend) for module in (backends, gpu_ingest)),
+        (backends, "gpu", StandinBackend),
         (cluster, "device_share", lambda: ("played", 2**34)),
         *((module, "gpu_facts", lambda: facts) for module in (backends, cluster)),
         (tables, "gpu_facts", lambda: facts),

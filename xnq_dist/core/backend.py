@@ -236,7 +236,8 @@ def device_share() -> tuple[str, int]:
 
 
 def data_frames() -> ModuleType:
-    """The package cuDF; `SettingsError` if it is missing."""
+    """The package cuDF; `SettingsError` if it, or a device, is missing."""
     if missing("cudf"):
         raise SettingsError(f"cudf is not installed: {INSTALL}")
+    gpu()
     return importlib.import_module("cudf")

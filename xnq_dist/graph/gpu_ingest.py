@@ -11,14 +11,14 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.types as pt
 
-from xnq_dist.core.backend import GpuBackend, data_frames, gpu
+from xnq_dist.core.backend import GpuBackend, choose, data_frames
 from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.errors import DoesNotFitError, SettingsError
 from xnq_dist.core.need import human, parse_bytes
@@ -51,10 +51,11 @@ def edge_pairs(settings: Settings, ids: NodeIds) -> PairsOf:
     if not CLUSTERS[settings.cluster.kind].gpu:
         return arrow_pairs
     try:
-        frames, backend = data_frames(), gpu()
+        frames = data_frames()
     except SettingsError as error:
         log.warning("edges are read on the CPU: %s", error)
         return arrow_pairs
+    backend = cast(GpuBackend, choose("gpu"))
     free = int(backend.free_bytes() * DEVICE_SHARE)
     limit, memory = settings.cluster.device_memory, settings.input.memory_bytes
     if limit != "auto":
