@@ -127,7 +127,7 @@ for work in (blas, lambda: map_threads(abs, range(9), 3), lambda: list(ahead([1]
 """
 
 
-def test_a_signal_while_a_thread_starts_does_not_keep_the_process():
+def test_a_process_ends_after_a_signal_while_a_thread_starts():
     command = [sys.executable, "-c", INTERRUPTED]
     ended = subprocess.run(command, timeout=60, capture_output=True, text=True)
     assert (ended.returncode, ended.stdout) == (0, 3 * "interrupted\n"), ended.stderr

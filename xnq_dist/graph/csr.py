@@ -1,4 +1,4 @@
-"""The edges: pairs of canonical indices as they are read, and the adjacency by rows.
+"""Pairs of canonical indices from the edge table, and the adjacency by rows.
 
 The adjacency is in memory, or mapped from files. Row v holds the in-neighbours of node
 v, ascending; rows and neighbours are canonical indices. Row pointers and one row must

@@ -1,4 +1,4 @@
-"""The verdict on a result, and what to know before using a number of it."""
+"""The verdict on a result, and what to know before using its numbers."""
 
 from __future__ import annotations
 
