@@ -8,7 +8,7 @@ Then each block is read, sorted and passed on.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import pyarrow.types as pt
 
 from xnq_dist.core.arrays import Floats, Floats32, Ints
 from xnq_dist.core.errors import InfrastructureError, InputError
-from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.progress import Counts, Progress, silent
 from xnq_dist.core.threads import ahead
 from xnq_dist.graph import scratch
 from xnq_dist.graph.encoding import Source, Values, encoded, learn_encoding, numbers_of
@@ -34,8 +34,8 @@ __all__ = [
     "FeatureColumns",
 ]
 
-_BATCH_ROWS, _BATCH_BYTES = 1 << 12, 1 << 25
-_LARGEST_BLOCK = 1 << 28
+_BATCH_ROWS, _BATCH_BYTES = 1 << 16, 1 << 25
+_LARGEST_BLOCK = 1 << 26
 _SETTING = "columns.features"
 
 
@@ -123,7 +123,7 @@ class FeatureColumns:
         """
         if not self.names:
             return
-        values = self._values(index, "measure features")
+        values = self._values(index, partial(self._progress, "measure features"))
         self.sources, sample = learn_encoding(values, self._kinds, len(index))
         self.scaling = Scaling.unchanged(self.n_features)
         if mode != "none":
@@ -137,10 +137,12 @@ class FeatureColumns:
         if not self.names:
             yield index, np.ones((len(index), 1), np.float32)
             return
-        for at, values in self._values(index, "read features"):
+        for at, values in self._values(index, silent):
             yield at, self.scaling.apply(encoded(self.sources, values))
 
-    def _values(self, index: Ints, what: str) -> Iterator[tuple[Ints, list[Any]]]:
+    def _values(
+        self, index: Ints, progress: Counts
+    ) -> Iterator[tuple[Ints, list[Any]]]:
         """Canonical indices, and the values of each source."""
         # The width of lists is known after the first pass.
         width = max(len(self.names), self.n_features)
@@ -151,7 +153,7 @@ class FeatureColumns:
             if len(at) < batch.rows.num_rows:
                 break
             yield at, [self._checked(name, batch) for name in self.names]
-            self._progress(what, done, len(index))
+            progress(done, len(index))
         if done != len(index):
             raise self.changed()
 

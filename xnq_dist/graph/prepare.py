@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from xnq_dist.core.settings import Settings
 from xnq_dist.core.stages import STAGES
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, RunDirectory, fingerprint
 from xnq_dist.core.tasks import Tasks, in_process
-from xnq_dist.core.threads import map_threads
+from xnq_dist.core.threads import ahead, map_threads
 from xnq_dist.graph.contents import Digests
 from xnq_dist.graph.csr import Csr
 from xnq_dist.graph.distances import effective_diameter
@@ -116,10 +117,7 @@ def prepare(
             given = held.enter_context(workers())
             tasks = _seeing(edges, given) or in_process(folder, memory)
             graph = _read_graph(edges, rows.ids, planned, tasks, progress)
-            features = FeatureBlocks(
-                rows.features, rows.index, graph.book, memory, folder
-            )
-            files, facts = _write(attempt, rows, graph, features, tasks, progress)
+            files, facts = _write(attempt, rows, graph, memory, folder, tasks, progress)
             made = attempt.commit(files, inputs, facts)
     label(run, made, nodes, contents, settings, labels)
     write_scores(run, made, nodes, contents, settings, scores)
@@ -212,19 +210,21 @@ def _write(
     attempt: Attempt,
     rows: _Rows,
     graph: _Graph,
-    features: FeatureBlocks,
+    memory: int,
+    folder: Path,
     tasks: Tasks,
     progress: Progress,
 ) -> tuple[list[FileRecord], dict[str, Any]]:
     """Write nodes and edges of all partitions, and how features were scaled.
 
-    Returns the files, and the facts of the stage.
+    Nodes are written on a thread meanwhile, with temporary files in `folder`. Returns
+    the files, and the facts of the stage.
     """
     book = graph.book
-    edges = write_partitions(graph.csr, book, tasks, attempt, progress)
-    files = [each.record for each in edges]
-    write = partial(_write_nodes, attempt, rows.ids, book, features)
-    files += map_threads(write, range(len(edges)), 2)
+    with ThreadPoolExecutor(1) as aside:
+        nodes = aside.submit(_write_nodes, attempt, rows, book, memory, folder)
+        edges = write_partitions(graph.csr, book, tasks, attempt, progress)
+        files = [*(each.record for each in edges), *nodes.result()]
     halo = np.stack([each.sent for each in edges]).astype(np.int32)
     files.append(attempt.write_arrays(HALO_SIZES, sizes=halo))
     files += _write_scaling(attempt, rows.features)
@@ -261,22 +261,26 @@ def _write_scaling(attempt: Attempt, features: FeatureColumns) -> list[FileRecor
 
 
 def _write_nodes(
-    attempt: Attempt,
-    ids: NodeIds,
-    book: PartitionBook,
-    blocks: FeatureBlocks,
-    number: int,
-) -> FileRecord:
-    with attempt.table_writer(file_stem("nodes", number), "graph_nodes") as writer:
-        for first, last, matrix in blocks.read(number):
-            index = pa.array(book.order[first:last].astype(np.int64))
-            table = {
-                "node_id": ids.values.take(index).cast(ids.type),
-                "index": index,
-                "features": column_of(matrix),
-            }
-            writer.write(pa.table(table))
-    return writer.record
+    attempt: Attempt, rows: _Rows, book: PartitionBook, memory: int, folder: Path
+) -> list[FileRecord]:
+    """Write ids and features of the nodes of each partition."""
+    ids, features = rows.ids, rows.features
+    blocks = FeatureBlocks(features, rows.index, book, memory, folder)
+
+    def write(number: int) -> FileRecord:
+        name = file_stem("nodes", number)
+        with attempt.table_writer(name, "graph_nodes") as writer:
+            for first, last, matrix in ahead(blocks.read(number)):
+                index = pa.array(book.order[first:last].astype(np.int64))
+                table = {
+                    "node_id": ids.values.take(index).cast(ids.type),
+                    "index": index,
+                    "features": column_of(matrix),
+                }
+                writer.write(pa.table(table))
+        return writer.record
+
+    return map_threads(write, range(book.partitions), 2)
 
 
 def partitions_table(manifest: Manifest, itemsize: int, width: int) -> pa.Table:
