@@ -88,15 +88,15 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 187_610,
-    "core": 25_584,
+    "all": 187_845,
+    "core": 25_583,
     "graph": 35_941,
     "reservoir": 17_634,
     "groups": 2_142,
     "plan and needs": 5_550,
     "pipeline and the modules next to it": 4_857,
     "command line and flows": 7_417,
-    "readout": 20_437,
+    "readout": 20_673,
     "quantify and selection": 28_268,
     "steps": 9_117,
     "report": 5_449,

@@ -263,9 +263,8 @@ class LabelSettings(Section):
             abs(sum(shares) - 1) > PRIOR_TOLERANCE
         ):
             yield (
-                f"labels.prior has the shares {shares}, which sum to "
-                f"{sum(shares):.8g}: give the share of every class in the complete "
-                "graph, between 0 and 1 and with sum 1"
+                f"labels.prior ({shares}) sums to {sum(shares):.8g}: give the share of "
+                "every class in the complete graph, between 0 and 1 and with sum 1"
             )
         if self.drawn not in ("unknown", "by_class"):
             yield (

@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Floats, Floats32, Ints, slices
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, slices
+from xnq_dist.core.kernel import kernel
 from xnq_dist.core.store import Attempt, FileRecord, Stage
 from xnq_dist.core.waiting import gather
 from xnq_dist.readout.plus.first_stage import FirstStage, Variants
@@ -156,8 +157,7 @@ class Around:
             # Visible folds are added; subtracting hidden ones from a total would leave
             # a rounding residue of the node's own label, a leak that trees can exploit.
             counts = np.zeros(prior.shape)
-            for fold in range(self.variants.folds):
-                counts += np.where(visible[:, fold, None], by_fold[:, fold], 0.0)
+            _add_visible(by_fold, visible, counts)
             counts /= visible_share
             reached = counts.sum(axis=1, keepdims=True)
             share = (counts + SMOOTHING * prior) / (reached + SMOOTHING)
@@ -166,6 +166,15 @@ class Around:
         columns += [posteriors[each, chosen] for _, posteriors, _ in rounds]
         columns.append(np.log1p(rounds[0][2].astype(np.float64)))
         return np.concatenate(columns, axis=1)
+
+
+@kernel
+def _add_visible(by_fold: Floats32, visible: Bools, counts: Floats) -> None:
+    """Add the visible folds of each row, shape (n, C)."""
+    for row in range(len(counts)):
+        for fold in np.flatnonzero(visible[row]):
+            for c in range(counts.shape[1]):
+                counts[row, c] += by_fold[row, fold, c]
 
 
 def spread_features(work: ReadoutWork, around: Around) -> list[FileRecord]:

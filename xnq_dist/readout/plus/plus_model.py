@@ -65,20 +65,25 @@ class SavedPlus:
         folds = node_folds(index, count, self.seed)
         # np.isin would sort all labelled nodes for each block of rows.
         at, after = (np.searchsorted(self.index, index, s) for s in ("left", "right"))
-        unlabelled = at == after
-        embedded = x[:, used_by_trees(self.second.blocks)]
-        own = np.empty((len(x), scores.shape[3]))
-        mean = np.zeros_like(own)
-        for fold in range(count):
-            in_fold = folds == fold
-            rows = np.flatnonzero(in_fold | unlabelled)
-            first = scores[rows, fold]
-            z = second_rows(first, features[rows, fold])
-            logs = self.second.scores(first, z, embedded[rows], fold)
-            own[in_fold] = logs[in_fold[rows]]
-            mean[rows] += logs
-        mean = log_shares(mean / count)
-        return own, np.where(unlabelled[:, None], mean, own)
+        known = np.where(at == after, -1, folds)
+        # Unlabelled rows first, then those of each fold: one copy for all folds.
+        order = np.argsort(known, kind="stable")
+        ends = np.searchsorted(known[order], np.arange(count + 1)).tolist()
+        embedded = x[np.ix_(order, used_by_trees(self.second.blocks))]
+        scores, features = scores[order], features[order]
+
+        def logs(fold: int, first: int, last: int) -> Floats:
+            of_rows = scores[first:last, fold]
+            z = second_rows(of_rows, features[first:last, fold])
+            return self.second.scores(of_rows, z, embedded[first:last], fold)
+
+        each = np.stack([logs(fold, 0, ends[0]) for fold in range(count)])
+        labelled = [logs(fold, *ends[fold : fold + 2]) for fold in range(count)]
+        by_own = each[folds[order[: ends[0]]], np.arange(ends[0])]
+        own, mean = np.empty((2, len(x), scores.shape[3]))
+        own[order] = np.concatenate([by_own, *labelled])
+        mean[order] = np.concatenate([log_shares(each.sum(axis=0) / count), *labelled])
+        return own, mean
 
 
 def write_plus_posteriors(

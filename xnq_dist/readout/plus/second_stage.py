@@ -106,6 +106,11 @@ class SecondRows:
         """Bins of `x`, the same for all folds and kinds of trees."""
         return binned(self.x)
 
+    @cached_property
+    def own(self) -> dict[int, Bins]:
+        """Bins of `z` with a fold hidden, once they are made: all kinds use them."""
+        return {}
+
     @property
     def count(self) -> int:
         """Number of folds that models are fitted without."""
@@ -183,10 +188,10 @@ class SecondStage:
             np.tile(np.log(self.priors[fold]), (len(z), 1)),
             log_shares(decision(linear, z)),
         ]
-        for kind, trees in self.trees.items():
+        # A kind uses the first of these columns.
+        inputs = np.concatenate([z, x], axis=1, dtype=np.float32)
+        for trees in self.trees.values():
             of_fold = BoostedTrees(**{name: each[fold] for name, each in trees.items()})
-            embedded = x[:, : len(used_by_trees(self.blocks, kind))]
-            inputs = np.concatenate([z, embedded], axis=1, dtype=np.float32)
             logs.append(log_shares(boosted_logits(of_fold, inputs)))
         if provided := self.scores_coef.shape[2]:
             alone = LinearModel(self.scores_coef[fold], self.scores_intercept[fold])
@@ -202,8 +207,10 @@ class SecondStage:
 
 def fit_kind(rows: SecondRows, kind: str, fold: int) -> tuple[BoostedTrees, Floats]:
     """Fit trees of one kind to the rows of the other folds; run as one task."""
-    own, used = binned(rows.z[:, fold]), len(used_by_trees(rows.blocks, kind))
-    pairs: Any = zip(own, rows.bins, strict=True)
+    if fold not in rows.own:
+        rows.own[fold] = binned(rows.z[:, fold])
+    used = len(used_by_trees(rows.blocks, kind))
+    pairs: Any = zip(rows.own[fold], rows.bins, strict=True)
     bins = Bins(*(np.concatenate([one, more[:used]]) for one, more in pairs))
     known = rows.labels, rows.weights, rows.classes
     return fit_trees(bins, *known, KINDS[kind], rows.folds == fold)

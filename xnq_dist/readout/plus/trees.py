@@ -168,9 +168,9 @@ def _logits(scores: Floats) -> Floats:
 
 def boosted_logits(model: BoostedTrees, z: NDArray[Any]) -> Floats:
     """Logits of rows, shape (n, C); with two classes the first is 0."""
-    scores = np.tile(model.baseline, (len(z), 1))
+    scores = np.tile(model.baseline[:, None], len(z))
     add_trees(np.ascontiguousarray(z, dtype=np.float32), *model[1:], scores)
-    return _logits(scores)
+    return _logits(scores.T)
 
 
 @kernel
@@ -182,20 +182,26 @@ def add_trees(
     threshold: Floats32,
     scores: Floats,
 ) -> None:
-    """Add every tree's leaf to `scores`, shape (rows, S), trees in order."""
+    """Add every tree's leaf to `scores`, shape (S, rows), trees in order."""
     rows, width = z.shape
-    columns, reached = np.zeros((width, LANES), np.float32), np.empty(LANES, np.int32)
+    columns, reached = np.zeros((width, LANES), np.float32), np.empty(LANES, np.uint8)
     for first in range(0, rows, LANES):
-        count = min(LANES, rows - first)
+        last = min(first + LANES, rows)
         for at in range(width):
-            for lane in range(count):
-                columns[at, lane] = z[first + lane, at]
+            for row in range(first, last):
+                columns[at, row - first] = z[row, at]
         for turn in range(value.shape[0]):
             for each in range(value.shape[1]):
                 tree = divided[turn, each], feature[turn, each], threshold[turn, each]
                 _reach(columns, *tree, reached)
-                for lane in range(count):
-                    scores[first + lane, each] += value[turn, each, reached[lane]]
+                _add_leaves(value[turn, each], reached, scores[each][first:last])
+
+
+@kernel
+def _add_leaves(value: Floats, reached: NDArray[np.uint8], scores: Floats) -> None:
+    """Add the score of each row's leaf."""
+    for row in range(len(scores)):
+        scores[row] += value[reached[row]]
 
 
 @kernel
@@ -395,5 +401,4 @@ def grow(
     _reach(codes, divided, feature, cut, reached)
     for leaf in range(count):
         value[leaf] = -RATE * sums[leaf, 0] / (sums[leaf, 1] + RIDGE)
-    for row in range(len(reached)):
-        scores[row] += value[reached[row]]
+    _add_leaves(value, reached, scores)
