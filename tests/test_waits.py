@@ -16,6 +16,7 @@ ALLOWED = {
     "xnq_dist/core/backend.py:GpuBackend.to_host": "copies an array, waits for nobody",
     "xnq_dist/core/threads.py:one_blas_thread": THREADS,
     "xnq_dist/core/threads.py:ahead": THREADS,
+    "xnq_dist/graph/prepare.py:_write": THREADS,
     "xnq_dist/readout/rows.py:Part.over_states": THREADS,
     "xnq_dist/reservoir/exchange.py:Exchange.apply": INSIDE,
     "xnq_dist/core/waiting.py:gather": INSIDE,
