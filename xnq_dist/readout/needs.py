@@ -70,9 +70,9 @@ def _plus_memory(size: RunSize, settings: Settings) -> int:
     )
     width = len(blocks) * (size.classes - 1) + features
     # Inputs of the second stage and of trees, and the label features that they are
-    # made from; on each thread, bins twice while they are put together, and scores and
-    # four arrays like them.
-    fits = 4 * (folds * width + columns + 2 * folds * features)
+    # made from; bins of all inputs; on each thread, bins twice while they are put
+    # together, and scores and four arrays like them.
+    fits = 5 * (folds * width + columns) + 8 * folds * features
     fits += threads * (2 * (width + columns) + 40 * size.classes)
     phases = (
         # Rows of all partitions; later rows that are sent to other workers.
