@@ -57,7 +57,7 @@ def test_one_module_of_a_room_touches_dask(room):
 
 
 def test_gpu_packages_are_imported_in_backend_alone():
-    gpu = {"cupy", "cudf", "cugraph", "dask_cuda", "dask_cudf", "rmm"}
+    gpu = {"cupy", "cugraph", "dask_cuda", "rmm"}
     touching = [file.name for file in ROOT.rglob("*.py") if imported(file) & gpu]
     assert touching == ["backend.py"]
 
@@ -88,16 +88,16 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 187_845,
-    "core": 25_583,
-    "graph": 35_941,
+    "all": 187_962,
+    "core": 25_539,
+    "graph": 36_000,
     "reservoir": 17_634,
     "groups": 2_142,
-    "plan and needs": 5_550,
-    "pipeline and the modules next to it": 4_857,
-    "command line and flows": 7_417,
+    "plan and needs": 5_617,
+    "pipeline and the modules next to it": 4_964,
+    "command line and flows": 7_426,
     "readout": 20_673,
-    "quantify and selection": 28_268,
+    "quantify and selection": 28_254,
     "steps": 9_117,
     "report": 5_449,
     "api": 4_582,

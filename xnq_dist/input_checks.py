@@ -96,13 +96,12 @@ def check_request(run: RunDirectory, request: Request) -> None:
     base, settings = RunDirectory(request.base), request.settings
     graph, labels = base.complete("graph"), base.complete("labels")
     source = choose_source(request.sources.memberships, settings)
-    members = request.sources.memberships if source == "given" else None
     profile = profile_again(
         settings,
         run,
         (layout.load_ids(graph), graph.inputs["nodes"]),
         request.labels,
-        members,
+        request.sources if source == "given" else None,
     )
     check_findings(profile.findings)
     classes = labels.facts["classes"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from xnq_dist.due import due_stages, record_sources, require_embeddings, summary
 from xnq_dist.graph.tables import Sources
 from xnq_dist.input_checks import check_inputs, check_request, check_sources
 from xnq_dist.monitor.progress import expecting, in_view, watching
+from xnq_dist.pipeline import scratch_of
 from xnq_dist.plan import Plan
 from xnq_dist.reuse import Request, relabel, take_over
 
@@ -189,7 +191,9 @@ def run_all(
     """
     began = time.perf_counter()
     check_sources(sources, settings)
-    with pipeline.open_run(out, sources, overwrite) as run:
+    with ExitStack() as held:
+        run = held.enter_context(pipeline.open_run(out, sources, overwrite))
+        sources = held.enter_context(sources.copied(scratch_of(run, settings)))
         check_inputs(run, sources, settings)
         plan, sized, seconds = None, settings, None
         due = due_stages(run, sources, settings)
@@ -228,9 +232,9 @@ def run_stages(
     XnqError
         Raised by a stage; for damaged files only if repairs fail repeatedly.
     """
-    check_inputs(run, sources, settings)
-    job = Job(run, sources, settings, settings, client=client)
-    with watching(progress):
+    with watching(progress), sources.copied(scratch_of(run, settings)) as sources:
+        check_inputs(run, sources, settings)
+        job = Job(run, sources, settings, settings, client=client)
         return job.complete(each_stage)
 
 
@@ -262,9 +266,13 @@ def requantify(
     """
     began = time.perf_counter()
     settings = request.settings
-    with pipeline.open_run(request.out, request.sources, labels=request.labels) as run:
+    with (
+        pipeline.open_run(request.out, request.sources, labels=request.labels) as run,
+        request.sources.copied(settings.scratch) as sources,
+    ):
+        request = replace(request, sources=sources)
         plan = Plan.read(RunDirectory(request.base))
         sized = plan.placed(settings) if plan else settings
-        with Job(run, request.sources, settings, sized, request, client) as job:
+        with Job(run, sources, settings, sized, request, client) as job:
             found = job.complete(stages)
         return {**found, "seconds": round(time.perf_counter() - began, 1)}

@@ -91,7 +91,7 @@ def open_run(
     run = RunDirectory(out)
     with ExitStack() as held:
         with stage_errors(run.uri, OPEN):
-            _check_place(run, (*vars(sources).values(), labels))
+            _check_place(run, (*sources.paths.values(), labels))
             held.enter_context(run_lock(run))
             _take(run, overwrite)
         yield run
@@ -195,6 +195,22 @@ def _check_planned(run: RunDirectory, plan: Plan, settings: Settings) -> None:
         check_fits(plan)
 
 
+def scratch_of(run: RunDirectory, settings: Settings) -> str | None:
+    """Folder for temporary files, which all workers see if there is one.
+
+    It is `scratch`, or the run directory if workers have machines of their own.
+    """
+    if settings.scratch is None and _elsewhere(settings) and run.is_local:
+        return str(run.path())
+    return settings.scratch
+
+
+def _elsewhere(settings: Settings) -> bool:
+    """Whether workers may run on other machines."""
+    kind = CLUSTERS[settings.cluster.kind]
+    return kind.running or kind.queued
+
+
 @contextmanager
 def _tasks(
     run: RunDirectory,
@@ -203,17 +219,14 @@ def _tasks(
     connect: Callable[[], AbstractContextManager[Client]],
 ) -> Iterator[Tasks | None]:
     """Tasks on the workers, and a folder that they share; None if there is none."""
-    kind = CLUSTERS[settings.cluster.kind]
-    where = settings.scratch
-    if where is None and (kind.running or kind.queued):
-        if not run.is_local:
-            log.warning(
-                "edges are read in one process: set scratch to a folder that all "
-                "workers can access"
-            )
-            yield None
-            return
-        where = run.path()
+    where = scratch_of(run, settings)
+    if where is None and _elsewhere(settings):
+        log.warning(
+            "edges are read in one process: set scratch to a folder that all workers "
+            "can access"
+        )
+        yield None
+        return
     check_scratch_fits(plan, where)
     with scratch_folder(where) as folder, connect() as client:
         yield tasks_on(client, folder, settings.input.memory_bytes)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import pyarrow.fs as pafs
 
@@ -119,7 +119,7 @@ def take_over(run: RunDirectory, request: Request) -> None:
             )
     RunRecord(
         nodes=nodes,
-        sources=asdict(request.sources),
+        sources=request.sources.paths,
         settings=request.settings.model_dump(mode="json"),
         base=None if base.uri == run.uri else base.uri,
     ).write(run)

@@ -44,8 +44,6 @@ def test_missing_packages_and_devices_are_named_in_a_sentence(monkeypatch, small
     with pytest.raises(SettingsError, match=r"CuPy cannot be imported .*pip install"):
         backends.choose("gpu")
     assert not backends.choose("cpu").on_device
-    with pytest.raises(SettingsError, match="is not installed: pip install"):
-        backends.data_frames()
     # A plan for GPUs elsewhere needs their memory, or a GPU here.
     with pytest.raises(ClusterError, match="installed"):
         pipeline.estimate(small_graph.sources, cuda())
@@ -54,9 +52,8 @@ def test_missing_packages_and_devices_are_named_in_a_sentence(monkeypatch, small
     monkeypatch.setattr(backends, "missing", lambda *_: [])
     without = backends.GpuFacts(0, "CuPy finds no CUDA device")
     monkeypatch.setattr(backends, "gpu_facts", lambda: without)
-    for needed in (backends.data_frames, backends.gpu):
-        with pytest.raises(SettingsError, match="finds no CUDA device"):
-            needed()
+    with pytest.raises(SettingsError, match="finds no CUDA device"):
+        backends.gpu()
     with pytest.raises(ClusterError, match="finds no CUDA device"):
         backends.cuda_cluster()
 

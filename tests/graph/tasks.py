@@ -21,7 +21,6 @@ class TasksHere:
     slots: int = 2
     memory: int = 1 << 20
     order: Callable[[int], Sequence[int]] = range
-    here: bool = False
 
     def map(
         self,

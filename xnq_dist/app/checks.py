@@ -122,7 +122,7 @@ def _gpu() -> Check:
     facts = gpu_facts()
     if not facts.devices:
         return Check("gpu", "note", f"none ({facts.reason}); CPUs are used")
-    without = ", ".join(missing("cudf", "dask_cuda", "rmm"))
+    without = ", ".join(missing("dask_cuda", "rmm"))
     text = f"{facts.devices} of {human(facts.memory)} each"
     return Check("gpu", "ok", f"{text}; not installed: {without or 'nothing'}")
 

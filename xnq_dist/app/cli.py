@@ -126,7 +126,7 @@ def run(
 
         print_summary(run_as_flow(sources, out, chosen, overwrite))
         return
-    with recorded(out):
+    with recorded(out), sources.copied(chosen.scratch) as sources:
         summary = None if overwrite else nothing_changed(out, sources, chosen)
         if summary:
             typer.echo(f"nothing changed since {summary['since']}: nothing to do")

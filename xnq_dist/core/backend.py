@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import os
 from collections.abc import Callable
@@ -22,7 +21,6 @@ __all__ = [
     "Kernel",
     "choose",
     "cuda_cluster",
-    "data_frames",
     "device_share",
     "gpu",
     "gpu_facts",
@@ -233,11 +231,3 @@ def device_share() -> tuple[str, int]:
     """
     device = gpu().xp.cuda.Device()
     return f"{os.uname().nodename} {device.pci_bus_id}", int(device.mem_info[1])
-
-
-def data_frames() -> ModuleType:
-    """The package cuDF; `SettingsError` if it, or a device, is missing."""
-    if missing("cudf"):
-        raise SettingsError(f"cudf is not installed: {INSTALL}")
-    gpu()
-    return importlib.import_module("cudf")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from numpy.typing import NDArray
 
@@ -53,8 +53,6 @@ class Tasks:
     """Number of tasks that run at a time."""
     memory: int
     """Bytes for the buffers of a task."""
-    here: ClassVar[bool] = True
-    """Whether tasks are calls in this process, so that results may stay there."""
 
     def map(
         self,
@@ -95,7 +93,6 @@ class WorkerTasks(Tasks):
     """Runs tasks on the workers of a Dask cluster."""
 
     client: Client
-    here: ClassVar[bool] = False
 
     def map(
         self,

@@ -104,6 +104,8 @@ def read_table(
         For a missing column, or values that the pipeline cannot read.
     """
     began, states = time.time_ns(), _states(table)
+    # The files may have changed since they were copied.
+    copied = bool(table.copy and table.copy.files)
     text = table.settings.separator, table.settings.header, table.settings.decimal
     how = table.filesystem.type_name, table.files, text
     key = fingerprint(FORMAT, *how, missing, *about)
@@ -119,7 +121,7 @@ def read_table(
     facts["columns"] = {column: str(kind) for column, kind in schema.items()}
     times = [t for state in states or () for t in state[1:3] if isinstance(t, int)]
     racy = states is None or max(times) > began - RACY
-    if folder is not None and not racy and states == _states(table):
+    if folder is not None and not (racy or copied) and states == _states(table):
         kept[key] = {"states": states, "digests": digests, "facts": facts}
         folder.create()
         last = dict([*kept.items()][-CACHED:])
@@ -165,7 +167,7 @@ def _digests(
     counts, totals = dict.fromkeys(aspects, 0), dict.fromkeys(aspects, 0)
     # Features are wide, so batches have fewer rows.
     rows = 1 << 16 if "features" in aspects else 1 << 18
-    for batch in ahead(table.batches(names, rows)):
+    for batch in ahead(table.decoded(names, rows)):
         if observer is not None:
             observer.add(batch)  # checks the values
         for name, columns in aspects.items():

@@ -31,7 +31,6 @@ __all__ = [
     "HEAVIEST",
     "Csr",
     "Pairs",
-    "PairsOf",
     "arrow_pairs",
     "csr_of",
     "shared_csr",
@@ -49,9 +48,6 @@ Pairs = tuple[NDArray[np.integer], NDArray[np.integer], Floats]
 """Sources, targets and weights of some rows of the edge table. Ends are canonical
 indices, -1 for a node that is not in the node table. Weights are 1 in a table
 without."""
-PairsOf = Callable[[Table, NodeIds, ColumnSettings, InputSettings], Iterator[Pairs]]
-"""Yields the pairs of all rows of a table in any order, with the bits and the errors of
-`arrow_pairs`."""
 
 CHUNK_EDGES = 1 << 20
 """Maximum number of edges of a chunk, unless a single row has more."""

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pyarrow.fs as pafs
 
 from xnq_dist.core.errors import InputError, StageError
 from xnq_dist.core.progress import Progress
@@ -26,12 +27,10 @@ from xnq_dist.graph import scratch
 from xnq_dist.graph.csr import (
     FOLDER,
     Csr,
-    PairsOf,
     arrow_pairs,
     write_rows,
     written_csr,
 )
-from xnq_dist.graph.gpu_ingest import edge_pairs
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.profile.headers import names_read
 from xnq_dist.graph.sort import PairSorter, SortedRun
@@ -48,13 +47,17 @@ PAIRS = 1 << 22
 
 
 def visible(tasks: Tasks, table: Table) -> bool:
-    """Whether every worker sees the table's files and the shared folder."""
+    """Whether every worker sees the table's files, or copy, and the shared folder."""
     token = tasks.folder / "token"
     token.touch()
+    files, filesystem = list(table.files), table.filesystem
+    if table.copy and table.copy.files:
+        files = [str(each.path) for each in table.copy.files.values()]
+        filesystem = pafs.LocalFileSystem()
 
     def sizes() -> list[int | None]:
-        files = table.filesystem.get_file_info(list(table.files))
-        return [int(token.exists()), *(info.size for info in files)]
+        found = filesystem.get_file_info(files)
+        return [int(token.exists()), *(info.size for info in found)]
 
     due = sizes()
     return all(found == due for found in tasks.everywhere(sizes))
@@ -75,7 +78,6 @@ def read_edges(
     first with the same (src, dst), dropped or added up; ``self_loops``, rows v -> v;
     ``unknown_dropped``, rows that name a node that is not in the node table.
 
-    In this process, on a cluster of GPUs, cuDF reads the table (`gpu_ingest`).
     `csr.shared_csr` opens the adjacency in tasks. With ``duplicates: sum``, an edge of
     a graph without weights gets its number of rows as weight, unless all are 1.
 
@@ -90,10 +92,6 @@ def read_edges(
         of a task is missing or has another size.
     """
     columns, rules = settings.columns, settings.input
-    pairs = edge_pairs(settings, ids) if tasks.here else arrow_pairs
-    if pairs is not arrow_pairs:
-        # A GPU has memory for one share at a time.
-        tasks = Tasks(tasks.folder, 1, rules.memory_bytes)
     weighted = table.has(columns.weight) or rules.duplicates == "sum"
     table = table.settle(names_read("edges", columns, table))
     shares = table.shares(max(ROWS, table.n_rows // (SHARES * tasks.slots)))
@@ -102,10 +100,12 @@ def read_edges(
         rules = rules.model_copy(update={"memory": tasks.memory})
         job = EdgeSort(len(ids), tasks.folder, columns, rules, weighted)
         sorted_shares = tasks.map(
-            partial(job.sort, pairs, shared),
+            partial(job.sort, shared),
             shares,
             lambda done, total: progress("read edges", rows * done // total, rows),
         )
+        if table.copy:
+            table.copy.remove()
         runs = [run for some, _ in sorted_shares for run in some]
         size = sum(run.size for run in runs) // (SHARES * tasks.slots) + 1
         ranges = job.sorter(tasks.folder).ranges(runs, max(size, PAIRS))
@@ -146,11 +146,13 @@ class EdgeSort:
     weighted: bool
 
     def sort(
-        self, pairs: PairsOf, ids: Shared[NodeIds], share: Table
+        self, ids: Shared[NodeIds], share: Table
     ) -> tuple[list[SortedRun], Counter[str]]:
         """Sort the pairs of some rows of the table, those that the rules keep."""
         sorter, counts = self.sorter(self.folder), Counter[str]()
-        for source, target, weight in pairs(share, ids(), self.columns, self.rules):
+        for source, target, weight in arrow_pairs(
+            share, ids(), self.columns, self.rules
+        ):
             keep = (source >= 0) & (target >= 0)
             counts.update(
                 edges_read=len(keep),

@@ -29,6 +29,8 @@ INDEX = 4
 """Bytes of a neighbour, a weight, a feature or a row number."""
 HALO = 8
 """Bytes of a halo row's global id, and of a row pointer."""
+VALUE = 8
+"""Bytes of a decoded value."""
 
 
 def needs(size: RunSize, settings: Settings) -> Need:
@@ -47,7 +49,7 @@ def needs(size: RunSize, settings: Settings) -> Need:
         client=client_bytes(size, step + scores),
         disk=disk,
         kept=disk,
-        scratch=graph_scratch(size, halo_rows(size)),
+        scratch=graph_scratch(size, halo_rows(size)) + _copies(size, settings),
     )
 
 
@@ -63,6 +65,12 @@ def task_bytes(nodes: int, edges: int, threads: int) -> int:
     `partition_files` needs. `edges`: of a partition.
     """
     return CLIENT + 100 * nodes + threads * (5 * nodes + 16 * edges)
+
+
+def _copies(size: RunSize, settings: Settings) -> int:
+    """Bytes of the decoded tables of nodes and edges, with integers as ids."""
+    rows = size.edges if settings.input.directed else size.edges // 2
+    return VALUE * (rows * (2 + size.weighted) + size.nodes * (2 + size.features))
 
 
 def _partitioning(size: RunSize, settings: Settings) -> int:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -115,12 +115,15 @@ def prepare(
             run.reuse(STAGE, inputs)
             attempt = run.stage(STAGE).begin()
             given = held.enter_context(workers())
-            tasks = _seeing(edges, given) or in_process(folder, memory)
-            graph = _read_graph(edges, rows.ids, planned, tasks, progress)
+            tasks = in_process(folder, memory)
+            edges, tasks = _seeing(edges, given) or (edges, tasks)
+            graph = _read_graph(edges, tasks, rows.ids, planned, progress)
             files, facts = _write(attempt, rows, graph, memory, folder, tasks, progress)
             made = attempt.commit(files, inputs, facts)
     label(run, made, nodes, contents, settings, labels)
     write_scores(run, made, nodes, contents, settings, scores)
+    if nodes.copy and "column:" not in settings.communities:
+        nodes.copy.remove()
     return made
 
 
@@ -149,10 +152,13 @@ def _read_rows(nodes: Table, settings: Settings, progress: Progress) -> _Rows:
     return _Rows(ids, index, labels, features, scores)
 
 
-def _seeing(edges: Table, tasks: Tasks | None) -> Tasks | None:
-    """The tasks, if all workers can read the edge table and write next to it."""
-    if tasks is None or visible(tasks, edges):
-        return tasks
+def _seeing(edges: Table, tasks: Tasks | None) -> tuple[Table, Tasks] | None:
+    """The edge table, without its copy if need be, and tasks that can read it."""
+    if tasks is None:
+        return None
+    for table in (edges, replace(edges, copy=None)):
+        if visible(tasks, table):
+            return table, tasks
     log.warning(
         "edges are read in this process: not every worker can read %s and %s",
         edges.path,
@@ -172,7 +178,7 @@ class _Graph:
 
 
 def _read_graph(
-    edges: Table, ids: NodeIds, settings: Settings, tasks: Tasks, progress: Progress
+    edges: Table, tasks: Tasks, ids: NodeIds, settings: Settings, progress: Progress
 ) -> _Graph:
     """Sort the edges, measure the adjacency, and assign nodes to partitions.
 

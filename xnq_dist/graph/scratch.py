@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from xnq_dist.core.errors import SettingsError, StageError
 from xnq_dist.core.leftovers import owned_name, sweep_scratch
 
-__all__ = ["append", "mapped", "scratch_folder", "shared"]
+__all__ = ["append", "mapped", "scratch_folder", "shared", "writing"]
 
 
 @contextmanager
@@ -44,7 +44,16 @@ def scratch_folder(where: str | None) -> Iterator[Path]:
 
 
 def append(path: Path, array: NDArray[Any]) -> None:
-    """Add an array's values at the end of a file.
+    """Add an array's values at the end of a file; errors are those of `writing`."""
+    with writing(path.parent), path.open("ab", buffering=0) as file:
+        view = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        while view:
+            view = view[file.write(view) :]
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Write files in a folder.
 
     Raises
     ------
@@ -52,13 +61,10 @@ def append(path: Path, array: NDArray[Any]) -> None:
         When the disk is full or the folder cannot be written.
     """
     try:
-        with path.open("ab", buffering=0) as file:
-            view = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-            while view:
-                view = view[file.write(view) :]
+        yield
     except OSError as error:
         raise StageError(
-            f"temporary files in {path.parent} cannot be written "
+            f"temporary files in {folder} cannot be written "
             f"({error.strerror or error}): set scratch to a folder with more space"
         ) from error
 

@@ -19,6 +19,7 @@ from xnq_dist.core.arrays import Bools, Floats, offsets_of
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.redaction import HIDDEN, redacted
 from xnq_dist.core.sections import TITLES, InputSettings
+from xnq_dist.graph.copies import CopiedFile, TableCopy
 from xnq_dist.graph.locations import (
     columns_of_folders,
     filesystem_of,
@@ -28,6 +29,7 @@ from xnq_dist.graph.locations import (
     visible,
 )
 from xnq_dist.graph.parquet_tables import PARQUET_ENDINGS, ParquetFile
+from xnq_dist.graph.scratch import scratch_folder, writing
 from xnq_dist.graph.text_tables import (
     TEXT_ENDINGS,
     TextFile,
@@ -75,18 +77,40 @@ class Sources:
     nodes: str
     edges: str
     memberships: str | None = None
+    copies: dict[str, TableCopy] = field(
+        default_factory=dict, compare=False, kw_only=True
+    )
+    """Copies of the decoded tables, by key of `TITLES`; empty: there are none."""
+
+    @property
+    def paths(self) -> dict[str, str | None]:
+        """Locations by key of `TITLES`."""
+        return {name: getattr(self, name) for name in ("nodes", "edges", "memberships")}
+
+    @contextmanager
+    def copied(self, scratch: str | None) -> Iterator[Sources]:
+        """The same tables; each is decoded once until the block ends.
+
+        `scratch`: the setting. Errors are those of `scratch_folder`.
+        """
+        if self.copies:
+            yield self
+            return
+        with scratch_folder(scratch) as folder:
+            copies = {name: TableCopy(folder / name) for name in self.paths}
+            yield replace(self, copies=copies)
 
     def table(self, name: str, settings: InputSettings) -> Table:
         """Open a table, by key of `TITLES`; errors are those of `open_table`."""
-        return open_table(getattr(self, name), TITLES[name], settings)
+        table = open_table(str(self.paths[name]), TITLES[name], settings)
+        return replace(table, copy=self.copies.get(name))
 
     def absolute(self) -> dict[str, str | None]:
         """Locations by key of `TITLES`, independent of the working directory."""
-        return {name: path and absolute(path) for name, path in vars(self).items()}
+        return {name: path and absolute(path) for name, path in self.paths.items()}
 
     def __repr__(self) -> str:
-        shown = redacted((self.nodes, self.edges, self.memberships))
-        return f"Sources{shown!r}"
+        return f"Sources{redacted((*self.paths.values(),))!r}"
 
 
 def absolute(path: str) -> str:
@@ -154,6 +178,8 @@ class Table:
     """Row groups of the only file; None: all of all files. A text file is one."""
     first: int = 0
     """Rows of the file before them."""
+    copy: TableCopy | None = None
+    """What `batches` read instead, once `decoded` has written it."""
 
     def shares(self, rows: int) -> list[Table]:
         """Tables of some rows each, in order: all rows together.
@@ -167,7 +193,7 @@ class Table:
         for place, file in enumerate(self.files):
             in_path = self.in_paths.slice(place, 1)
             single = replace(self, files=(file,), in_paths=in_path)
-            with self._reading(file) as reader:
+            with self._values(file) as (reader, _):
                 starts = offsets_of(reader.group_rows())
             groups = self.groups or range(len(starts) - 1)
             at = groups.start
@@ -210,6 +236,15 @@ class Table:
                 or f"is not a complete Parquet file ({reason}): copy or write it again"
             )
             raise InputError(f"{file} {advice}") from error
+
+    @contextmanager
+    def _values(self, file: str) -> Iterator[tuple[Any, list[str]]]:
+        """A file to be read, or its copy, and the names of its columns."""
+        if self.copy and (copied := self.copy.files.get(file)):
+            yield copied, copied.names
+            return
+        with self._reading(file) as reader:
+            yield reader, self._schemas[file].names
 
     def _look(self, file: str) -> str | None:
         """What a file that is not Parquet looks like; None: a damaged file."""
@@ -281,8 +316,7 @@ class Table:
         total = 0
         for file in self.files:
             with self._reading(file) as reader:
-                sizes = reader.group_rows()
-            total += sum(sizes[group] for group in self.groups or range(len(sizes)))
+                total += sum(reader.group_rows())
         if not total:
             raise self.no_rows()
         return total
@@ -368,17 +402,31 @@ class Table:
         for file in table.files:
             yield from table._batches_of(file, columns, rows)
 
+    def decoded(self, columns: list[str], rows: int) -> Iterator[Batch]:
+        """As `batches`, and write the copy, if there is to be one, for later passes."""
+        if self.copy is None or self.copy.files:
+            yield from self.batches(columns, rows)
+            return
+        table, found = self.settle(columns), dict[str, CopiedFile]()
+        with writing(self.copy.folder):
+            self.copy.folder.mkdir(exist_ok=True)
+        for number, file in enumerate(table.files):
+            copied = CopiedFile(self.copy.folder / f"{number}.arrow")
+            yield from copied.written(table._batches_of(file, columns, rows))
+            if copied.rows:
+                found[file] = copied
+        self.copy.files.update(found)
+
     def _batches_of(self, file: str, columns: list[str], rows: int) -> Iterator[Batch]:
         first = self.first
-        names = self._schemas[file].names
-        for name in columns:
-            places = [str(at) for at, each in enumerate(names, 1) if each == name]
-            if len(places) > 1:
-                raise InputError(
-                    f"{file} has {len(places)} columns named {name!r} "
-                    f"({', '.join(places)}): rename all but one"
-                )
-        with self._reading(file) as reader:
+        with self._values(file) as (reader, names):
+            for name in columns:
+                places = [str(at) for at, each in enumerate(names, 1) if each == name]
+                if len(places) > 1:
+                    raise InputError(
+                        f"{file} has {len(places)} columns named {name!r} "
+                        f"({', '.join(places)}): rename all but one"
+                    )
             there = [name for name in columns if name in names] or names[:1]
             for batch in reader.batches(there, rows, self.groups):
                 for name in columns:

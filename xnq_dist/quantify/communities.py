@@ -27,7 +27,7 @@ from xnq_dist.graph.labels import valid_text
 from xnq_dist.graph.profile.headers import columns_of
 from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.sort import PairSorter, SparseRows
-from xnq_dist.graph.tables import Batch, Sources, Table, open_table
+from xnq_dist.graph.tables import Batch, Sources, Table
 from xnq_dist.graph.values import one_form
 from xnq_dist.quantify.interface import Communities
 
@@ -72,8 +72,7 @@ def open_memberships(
     """Open the communities of a source; their members are sorted."""
     with scratch_folder(settings.scratch) as scratch:
         if source == "given":
-            path, kind = str(sources.memberships), "memberships table"
-            table = open_table(path, kind, settings.input)
+            table = sources.table("memberships", settings.input)
             yield from_memberships(table, nodes, settings, scratch)
         elif source == "leiden":
             from xnq_dist.groups.detection import detect
@@ -81,7 +80,7 @@ def open_memberships(
             communities = detect(graph, settings, scratch)
             yield from_assignment(communities, settings, scratch)
         else:
-            table = open_table(sources.nodes, "node table", settings.input)
+            table = sources.table("nodes", settings.input)
             column = source.removeprefix("column:")
             yield from_column(table, column, nodes, settings, scratch)
 

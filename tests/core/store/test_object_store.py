@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +85,7 @@ def write_tables(folder: Path, shift: int = 0, changed: int = 0) -> Sources:
 def uploaded(store: ObjectStore, sources: Sources, path: str) -> Sources:
     """The tables as objects."""
     uris = []
-    for file in astuple(sources):
+    for file in sources.paths.values():
         name = f"{path}/{Path(file).name}"
         store.upload(file, name)
         uris.append(store.uri(name))

@@ -143,7 +143,7 @@ def profile_again(
     folder: Folder,
     nodes: tuple[NodeIds, dict[str, Any]],
     labels: str | None,
-    memberships: str | None,
+    sources: Sources | None,
 ) -> InputProfile:
     """Profile new labels or memberships of an existing graph.
 
@@ -151,13 +151,15 @@ def profile_again(
     ----------
     nodes
         The ids of the graph's nodes, and their digest.
-    labels, memberships
-        Locations of the tables; None: there is no new one.
+    labels
+        Location of the table; None: there is no new one.
+    sources
+        Has the memberships; None: there are none.
     """
-    reader = TableReader(Sources("", "", memberships), settings, folder, *nodes)
+    reader = TableReader(sources or Sources("", ""), settings, folder, *nodes)
     if labels is not None:
         reader.labels(labels)
-    if memberships is not None:
+    if sources is not None:
         reader.match("memberships")
     return reader.profile()
 
@@ -218,8 +220,8 @@ class TableReader:
 
         return InputProfile(self.facts, findings(self.settings, self.facts))
 
-    def nodes(self) -> Digests:
-        """Read the node table; return its digests."""
+    def nodes(self, again: bool = False) -> Digests:
+        """Read the node table, `again`: also an unchanged one; return its digests."""
         settings, made = self.settings, []
         table = self.sources.table("nodes", settings.input)
 
@@ -238,7 +240,7 @@ class TableReader:
             made.append(NodeObserver(settings, table, named))
             return aspects, made[0]
 
-        digests = self._read("nodes", table, make)
+        digests = self._read("nodes", table, make, again)
         for observer in made:
             self.ids = observer.ids(table.path)
         self.node_digest = digests["nodes"]
@@ -269,6 +271,9 @@ class TableReader:
             from xnq_dist.graph.profile.matching import MatchObserver
 
             pairs = columns_of(name, columns, table)
+            # A graph is made of new edges, for which the nodes are decoded anyway.
+            if self.ids is None and name == "edges" and self.sources.copies:
+                self.nodes(again=True)
             return {name: pairs}, MatchObserver(columns, ends, self._node_ids())
 
         return self._read(name, table, make)
@@ -284,12 +289,14 @@ class TableReader:
             self.ids = NodeIds.from_column(of_one_type(parts), table.path)[0]
         return self.ids
 
-    def _read(self, name: str, table: Table, make: Any) -> Digests:
+    def _read(self, name: str, table: Table, make: Any, again: bool = False) -> Digests:
         """Read a table unless nothing changed; return its digests."""
         settings = self.settings
         used = settings.columns.model_dump(), settings.communities
         about, missing = (name, self.node_digest, *used), settings.labels.missing
-        digests, facts = read_table(self.folder, table, make, about, missing)
+        digests, facts = read_table(
+            None if again else self.folder, table, make, about, missing
+        )
         rows = digests[name]["rows"]
         if not rows and name != "labels":
             raise table.no_rows()

@@ -1,0 +1,256 @@
+"""Decoded tables in temporary files: a run decodes each table once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from tests.conftest import small_settings, write_graph
+from tests.graph.tasks import TasksHere, by_tasks, small_tasks
+from tests.graph.test_prepare import digests
+from xnq_dist import pipeline
+from xnq_dist.core.errors import StageError
+from xnq_dist.core.store import RunDirectory
+from xnq_dist.graph import copies, prepare
+from xnq_dist.graph.parquet_tables import ParquetFile
+from xnq_dist.graph.profile.inputs import profile_inputs, read_contents
+from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.text_tables import TextFile
+from xnq_dist.quantify.communities import open_memberships
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """How often all rows of each file were decoded, by its name."""
+    found = Counter()
+
+    def watch(kind):
+        real = kind.batches
+
+        def watched(self, *arguments):
+            yield from real(self, *arguments)
+            found[Path(self.path).name] += 1
+
+        monkeypatch.setattr(kind, "batches", watched)
+
+    watch(ParquetFile)
+    watch(TextFile)
+    return found
+
+
+def rows_of(graph):
+    """The tables of a graph, with plain columns of several types."""
+    nodes = pq.read_table(graph.sources.nodes)
+    x = graph.features
+    town = pa.array(np.where(x[:, 1] > 0, "north", "south"))
+    named = {f"x{at}": x[:, at].astype(np.float64) for at in range(3)}
+    named["x1"] = pa.array(named["x1"], mask=x[:, 2] > 1)
+    nodes = pa.table(
+        {"node_id": nodes["node_id"], "label": nodes["label"], "town": town, **named}
+    )
+    return nodes, pq.read_table(graph.sources.edges)
+
+
+def as_parquet(folder, nodes, edges):
+    # The dictionaries of the row groups differ.
+    at = nodes.schema.get_field_index("town")
+    nodes = nodes.set_column(at, "town", nodes["town"].dictionary_encode())
+    pq.write_table(nodes, folder / "nodes.parquet", row_group_size=97)
+    pq.write_table(edges, folder / "edges.parquet", row_group_size=500)
+    return Sources(str(folder / "nodes.parquet"), str(folder / "edges.parquet"))
+
+
+def as_text(folder, nodes, edges):
+    pacsv.write_csv(nodes, folder / "nodes.csv")
+    pacsv.write_csv(edges, folder / "edges.csv")
+    return Sources(str(folder / "nodes.csv"), str(folder / "edges.csv"))
+
+
+def as_folders(folder, nodes, edges):
+    for name, table, by in (("nodes", nodes, "town"), ("edges", edges, "src")):
+        if name == "edges":
+            table = table.append_column("day", pa.array(table["src"].to_numpy() % 3))
+            by = "day"
+        ds.write_dataset(
+            table,
+            folder / name,
+            format="parquet",
+            partitioning=[by],
+            partitioning_flavor="hive",
+            basename_template=f"{name}-{{i}}.parquet",
+        )
+    return Sources(str(folder / "nodes"), str(folder / "edges"))
+
+
+FORMS = {"parquet": as_parquet, "text": as_text, "folders": as_folders}
+
+
+def new_run(path):
+    run = RunDirectory(path)
+    run.create()
+    return run
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("tasks", [False, True], ids=["here", "tasks"])
+def test_each_table_is_decoded_once_and_the_graph_is_the_same(
+    tmp_path, monkeypatch, passes, form, tasks
+):
+    small_tasks(monkeypatch)
+    monkeypatch.setattr(copies, "BYTES", 1 << 10)
+    (tmp_path / "in").mkdir()
+    graph = write_graph(tmp_path / "g", 300, 1500, weighted=True)
+    sources = FORMS[form](tmp_path / "in", *rows_of(graph))
+    settings = small_settings(
+        f"scratch={tmp_path}", "method=xnq+", "columns.scores=[x2]"
+    )
+    (tmp_path / "tasks").mkdir()
+    shared = by_tasks(TasksHere(tmp_path / "tasks")) if tasks else nullcontext
+    due = prepare.prepare(new_run(tmp_path / "due"), sources, settings, 3)
+    passes.clear()
+    run = new_run(tmp_path / "run")
+    with sources.copied(settings.scratch) as copied:
+        assert copied == sources
+        profile_inputs(copied, settings, run)
+        kept = dict(passes)
+        found = prepare.prepare(run, copied, settings, 3, workers=shared)
+        # What will not be read again is gone.
+        assert not any(copy.files for copy in copied.copies.values())
+    # Text has one more pass, for the types of all values.
+    once = 2 if form == "text" else 1
+    files = {"folders": 5}.get(form, 2)
+    assert sum(kept.values()) <= once * files
+    assert passes == kept
+    assert digests(found) == digests(due)
+    assert found.facts == due.facts
+    assert not list(tmp_path.glob("xnq-dist-*"))
+
+
+def test_a_run_sees_one_state_of_its_tables(tmp_path):
+    graph = write_graph(tmp_path / "in")
+    settings, path = small_settings(), Path(graph.sources.nodes)
+    due = prepare.prepare(new_run(tmp_path / "due"), graph.sources, settings, 2)
+    table, run = pq.read_table(path), new_run(tmp_path / "run")
+    with graph.sources.copied(None) as copied:
+        profile_inputs(copied, settings, run)
+        # Another export replaces the table before the graph is made from it.
+        features = pa.FixedSizeListArray.from_arrays(
+            pa.array(graph.features.ravel() + 1), 5
+        )
+        pq.write_table(table.set_column(2, "features", features), path)
+        found = prepare.prepare(run, copied, settings, 2)
+    assert digests(found) == digests(due)
+    # Its digest is not taken for that of the new file.
+    assert (
+        read_contents(run, graph.sources, settings)["features"]
+        != (found.inputs["features"])
+    )
+
+
+def test_memberships_are_decoded_once(tmp_path, passes):
+    graph = write_graph(tmp_path / "in")
+    path = tmp_path / "in" / "members.parquet"
+    members = {"community": ["a", "b"] * 60, "node_id": [*range(120)]}
+    pq.write_table(pa.table(members), path)
+    sources = Sources(graph.sources.nodes, graph.sources.edges, str(path))
+    settings, run = small_settings(), new_run(tmp_path / "run")
+    with sources.copied(None) as copied:
+        profile_inputs(copied, settings, run)
+        made = prepare.prepare(run, copied, settings, 2)
+        ids = prepare.NodeIds.from_column(
+            pq.read_table(sources.nodes)["node_id"], "nodes"
+        )[0]
+        with open_memberships(made, ids, copied, settings, "given") as found:
+            assert found.names.to_pylist() == ["a", "b"]
+            assert found.total == 120
+    assert passes["members.parquet"] == 1
+
+
+def test_errors_name_the_row_of_the_users_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(copies, "BYTES", 1)
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"a": [*range(9)], "b": ["x"] * 9}), path)
+    with Sources(str(path), "").copied(None) as sources:
+        table = sources.table("nodes", small_settings().input)
+        assert len([*table.decoded(["b", "a"], 4)]) == 3
+        assert table.n_rows == 9
+        found = [*table.batches(["a"], 2)]
+        assert [batch.row(0) for batch in found][-1] == f"row 9 of {path}"
+        assert [s.first for s in table.shares(4)] == [0, 4, 8]
+        # A copy is of complete passes alone.
+        other = sources.table("nodes", small_settings().input)
+        other.copy.remove()
+        next(iter(other.decoded(["a"], 2)))
+        assert other.copy.files == {}
+        assert next(other.batches(["a"], 9)).rows.num_rows == 9
+
+
+def test_temporary_files_that_fail_end_in_a_sentence(tmp_path, monkeypatch):
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"a": [*range(9)]}), path)
+    with Sources(str(path), "").copied(str(tmp_path)) as sources:
+        table = sources.table("nodes", small_settings().input)
+        [*table.decoded(["a"], 4)]
+        next(tmp_path.glob("xnq-dist-*/nodes/*")).unlink()
+        with pytest.raises(StageError, match=r"temporary files in .* cannot be read"):
+            [*table.batches(["a"])]
+        table.copy.remove()
+        table.copy.folder.write_text("not a folder")
+        with pytest.raises(StageError, match=r"cannot be written .*set scratch"):
+            [*table.decoded(["a"], 4)]
+
+
+def test_tasks_that_do_not_see_the_copy_read_the_table(tmp_path, monkeypatch, passes):
+    small_tasks(monkeypatch)
+    graph = write_graph(tmp_path / "in")
+    settings, run = small_settings(), new_run(tmp_path / "run")
+    (tmp_path / "tasks").mkdir()
+    real = prepare.visible
+
+    def apart(tasks, table):
+        return not table.copy and real(tasks, table)
+
+    monkeypatch.setattr(prepare, "visible", apart)
+    with graph.sources.copied(None) as copied:
+        profile_inputs(copied, settings, run)
+        tasks = by_tasks(TasksHere(tmp_path / "tasks"))
+        prepare.prepare(run, copied, settings, 2, workers=tasks)
+    assert passes["edges.parquet"] > 1
+    assert passes["nodes.parquet"] == 1
+
+
+def test_a_run_in_the_run_directory_leaves_nothing_there(tmp_path):
+    graph = write_graph(tmp_path / "in")
+    settings = small_settings("cluster.kind=address", "cluster.address=tcp://x:1")
+    with pipeline.open_run(str(tmp_path / "run"), graph.sources) as run:
+        where = pipeline.scratch_of(run, settings)
+        assert where == str(tmp_path / "run")
+        with graph.sources.copied(where) as copied:
+            profile_inputs(copied, settings, run)
+            assert [*(tmp_path / "run").glob("xnq-dist-*")]
+        assert not [*(tmp_path / "run").glob("xnq-dist-*")]
+    assert pipeline.scratch_of(run, small_settings()) == small_settings().scratch
+
+
+def test_nodes_are_decoded_once_for_new_edges(tmp_path, monkeypatch, passes):
+    graph = write_graph(tmp_path / "in")
+    settings, run = small_settings(), new_run(tmp_path / "run")
+    # Digests of old tables are recalled, so unchanged tables are not read.
+    monkeypatch.setattr("xnq_dist.graph.contents.RACY", 0)
+    for rows in (2000, 1900):
+        table = pq.read_table(graph.sources.edges)
+        pq.write_table(table.slice(0, rows), graph.sources.edges)
+        passes.clear()
+        with graph.sources.copied(None) as copied:
+            profile_inputs(copied, settings, run)
+            made = prepare.prepare(run, copied, settings, 2)
+        assert made.facts["counts"]["edges_read"] == rows
+        assert passes == {"nodes.parquet": 1, "edges.parquet": 1}
