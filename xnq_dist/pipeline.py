@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.errors import RunDirectoryError
 from xnq_dist.core.failures import OPEN, in_stage, stage_errors
-from xnq_dist.core.leftovers import sweep_run
+from xnq_dist.core.leftovers import scratch_folder, sweep_run
 from xnq_dist.core.lock import LOCK, run_lock
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.records import METHODS
@@ -39,7 +39,6 @@ from xnq_dist.core.store import (
 )
 from xnq_dist.core.tasks import Tasks, tasks_on
 from xnq_dist.graph.profile.inputs import read_contents
-from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.tables import Sources, absolute
 from xnq_dist.input_checks import check_inputs, check_request, check_sources
 from xnq_dist.plan import (

@@ -29,7 +29,7 @@ from xnq_dist.core.cluster import Connection
 from xnq_dist.core.clusters import local
 from xnq_dist.core.config import validate_settings
 from xnq_dist.core.errors import ClusterError, InfrastructureError, SettingsError
-from xnq_dist.graph.scratch import scratch_folder
+from xnq_dist.core.leftovers import scratch_folder
 
 
 def test_workers_stay_known_while_the_client_refreshes_itself(

@@ -259,7 +259,7 @@ def test_innermost_stage_names_itself():
 OWNS_A_FOLDER = """
 import sys
 from pathlib import Path
-from xnq_dist.graph.scratch import scratch_folder
+from xnq_dist.core.leftovers import scratch_folder
 
 with scratch_folder(sys.argv[1]) as folder:
     (folder / "sorted").write_bytes(b"rows")

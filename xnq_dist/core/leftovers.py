@@ -15,14 +15,17 @@ import shutil
 import socket
 import tempfile
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 
+from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.failures import TEMPORARY
 from xnq_dist.core.store import Folder
 
-__all__ = ["owned_name", "sweep_run", "sweep_scratch"]
+__all__ = ["owned_name", "scratch_folder", "sweep_run", "sweep_scratch"]
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +64,32 @@ def sweep_scratch(where: str | Path | None) -> None:
             and not psutil.pid_exists(int(found["pid"]))
         ):
             shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def scratch_folder(
+    where: str | Path | None, setting: str = "scratch"
+) -> Iterator[Path]:
+    """A temporary folder, removed at the end; folders of killed runs are removed first.
+
+    Raises
+    ------
+    SettingsError
+        When `where`, which `setting` names, cannot be written.
+    """
+    sweep_scratch(where)
+    folder = Path(where or tempfile.gettempdir(), owned_name())
+    try:
+        folder.mkdir(mode=0o700)
+    except OSError as error:
+        raise SettingsError(
+            f"{setting} = {where!r} cannot be written ({error.strerror}): set it to a "
+            "folder with space for the decoded tables, edges and memberships"
+        ) from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def sweep_run(folder: Folder) -> None:

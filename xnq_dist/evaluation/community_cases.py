@@ -269,7 +269,7 @@ def sets_of_kinds(
 
 def _given(work: EvaluationWork, path: str) -> dict[str, Communities]:
     """Communities of a memberships table, by kind."""
-    from xnq_dist.graph.scratch import scratch_folder
+    from xnq_dist.core.leftovers import scratch_folder
 
     ids = layout.load_ids(work.graph())
     table = open_table(path, "memberships table", work.settings.input)

@@ -16,6 +16,7 @@ import pyarrow as pa
 from xnq_dist.core import limits
 from xnq_dist.core.arrays import Floats32, Ints
 from xnq_dist.core.errors import StageError
+from xnq_dist.core.leftovers import scratch_folder
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.stages import STAGES
@@ -44,7 +45,6 @@ from xnq_dist.graph.partition import divide
 from xnq_dist.graph.partition_files import write_partitions
 from xnq_dist.graph.profile.inputs import read_contents
 from xnq_dist.graph.scaling import CONSTANT
-from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.spectral import adjacency_radius, is_symmetric
 from xnq_dist.graph.tables import Sources, Table
 from xnq_dist.graph.values import column_of

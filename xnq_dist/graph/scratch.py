@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from mmap import ACCESS_COPY, mmap
@@ -13,34 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.errors import SettingsError, StageError
-from xnq_dist.core.leftovers import owned_name, sweep_scratch
+from xnq_dist.core.errors import StageError
 
-__all__ = ["append", "mapped", "scratch_folder", "shared", "writing"]
-
-
-@contextmanager
-def scratch_folder(where: str | None) -> Iterator[Path]:
-    """A temporary folder, removed at the end; folders of killed runs are removed first.
-
-    Raises
-    ------
-    SettingsError
-        When `where` cannot be written.
-    """
-    sweep_scratch(where)
-    folder = Path(where or tempfile.gettempdir(), owned_name())
-    try:
-        folder.mkdir(mode=0o700)
-    except OSError as error:
-        raise SettingsError(
-            f"scratch = {where!r} cannot be written ({error.strerror}): set it to a "
-            "local folder with space for the edges and memberships"
-        ) from error
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+__all__ = ["append", "mapped", "shared", "writing"]
 
 
 def append(path: Path, array: NDArray[Any]) -> None:

@@ -17,6 +17,7 @@ import pyarrow.types as pt
 
 from xnq_dist.core.arrays import Bools, Floats, offsets_of
 from xnq_dist.core.errors import InputError
+from xnq_dist.core.leftovers import scratch_folder
 from xnq_dist.core.redaction import HIDDEN, redacted
 from xnq_dist.core.sections import TITLES, InputSettings
 from xnq_dist.graph.copies import CopiedFile, TableCopy
@@ -29,7 +30,7 @@ from xnq_dist.graph.locations import (
     visible,
 )
 from xnq_dist.graph.parquet_tables import PARQUET_ENDINGS, ParquetFile
-from xnq_dist.graph.scratch import scratch_folder, writing
+from xnq_dist.graph.scratch import writing
 from xnq_dist.graph.text_tables import (
     TEXT_ENDINGS,
     TextFile,

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from xnq_dist.core import limits
 from xnq_dist.core.arrays import Ints32
+from xnq_dist.core.leftovers import scratch_folder
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Manifest
 from xnq_dist.graph import layout
-from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.groups.detection import detect_streamed, groups_by_all_edges
 from xnq_dist.groups.leiden import leiden
 

@@ -19,13 +19,13 @@ import pyarrow.compute as pc
 
 from xnq_dist.core.arrays import Ints
 from xnq_dist.core.errors import InputError
+from xnq_dist.core.leftovers import scratch_folder
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Manifest
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.keys import ids_of
 from xnq_dist.graph.labels import valid_text
 from xnq_dist.graph.profile.headers import columns_of
-from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.sort import PairSorter, SparseRows
 from xnq_dist.graph.tables import Batch, Sources, Table
 from xnq_dist.graph.values import one_form

@@ -9,13 +9,13 @@ import os
 import shutil
 import subprocess
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from xnq_dist.core.cluster import NO_PAGES, PLANNED, TERMINATE, local_size
 from xnq_dist.core.errors import InfrastructureError, SettingsError
-from xnq_dist.core.leftovers import owned_name, sweep_scratch
+from xnq_dist.core.leftovers import scratch_folder
 from xnq_dist.core.limits import ALLOCATOR
 from xnq_dist.core.need import Workers, parse_bytes
 from xnq_dist.core.sections import ClusterSettings
@@ -80,10 +80,7 @@ def start(settings: ClusterSettings, size: Workers, stack: ExitStack) -> Any:
     shared = check(settings)
     from dask_jobqueue import SLURMCluster
 
-    sweep_scratch(shared)
-    folder = shared / owned_name()
-    folder.mkdir(mode=0o700)
-    stack.callback(_remove, folder)
+    folder = stack.enter_context(scratch_folder(shared, "cluster.slurm.folder"))
     cluster = SLURMCluster(
         cores=size.threads,
         processes=1,
@@ -140,12 +137,6 @@ def wait(cluster: Any, settings: ClusterSettings, size: Workers) -> None:
                 f"{_last_line(folder)}): check cluster.slurm, and that the jobs can "
                 "use the same Python environment"
             )
-
-
-def _remove(folder: Path) -> None:
-    """Remove a folder, in which a job that is just starting would write its log."""
-    with suppress(OSError):  # at the end of a run; the next one removes what is left
-        shutil.rmtree(folder.rename(folder.with_name(owned_name())))
 
 
 def _exports() -> list[str]:
