@@ -1,6 +1,6 @@
-"""Pairs of canonical indices from the edge table, and the adjacency by rows.
+"""The adjacency by rows, and the weights of edges.
 
-The adjacency is in memory, or mapped from files. Row v holds the in-neighbours of node
+It is in memory, or mapped from files. Row v holds the in-neighbours of node
 v, ascending; rows and neighbours are canonical indices. Row pointers and one row must
 fit in memory; the edges need not.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,20 +17,16 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Ints, Ints32, offsets_of
 from xnq_dist.core.errors import InputError
-from xnq_dist.core.sections import ColumnSettings, InputSettings
-from xnq_dist.core.threads import ahead, map_threads
+from xnq_dist.core.sections import ColumnSettings
+from xnq_dist.core.threads import map_threads
 from xnq_dist.graph import scratch
-from xnq_dist.graph.ids import NodeIds
-from xnq_dist.graph.profile.headers import names_read
 from xnq_dist.graph.sort import SparseRows
-from xnq_dist.graph.tables import Batch, Table
+from xnq_dist.graph.tables import Batch
 
 __all__ = [
     "FOLDER",
     "HEAVIEST",
     "Csr",
-    "Pairs",
-    "arrow_pairs",
     "csr_of",
     "shared_csr",
     "weights_of",
@@ -43,11 +38,6 @@ __all__ = [
 HEAVIEST = 1e15
 """The largest weight. Labels are counted over walks of two steps: such products, added
 up over the neighbours of a hub, must stay finite in float32."""
-
-Pairs = tuple[NDArray[np.integer], NDArray[np.integer], Floats]
-"""Sources, targets and weights of some rows of the edge table. Ends are canonical
-indices, -1 for a node that is not in the node table. Weights are 1 in a table
-without."""
 
 CHUNK_EDGES = 1 << 20
 """Maximum number of edges of a chunk, unless a single row has more."""
@@ -83,19 +73,6 @@ class Csr:
         """Results of a function of chunks of about `edges` edges, on threads."""
         passes = list(_spans(self.indptr, edges))
         return map_threads(lambda span: work(self.rows(*span)), passes)
-
-
-def arrow_pairs(
-    table: Table, ids: NodeIds, columns: ColumnSettings, rules: InputSettings
-) -> Iterator[Pairs]:
-    """Yield the pairs of all rows, read by Arrow; an `InputError` names the row."""
-    names, ends = names_read("edges", columns, table), (columns.src, columns.dst)
-    # Ids, indices, keys and the decoded batch together: some 200 bytes a row.
-    rows = int(np.clip(rules.memory_bytes // 1024, 1024, 1 << 18))
-    for batch in ahead(table.batches(names, rows)):
-        find = partial(ids.find, batch, unknown=rules.unknown_nodes)
-        source, target = map_threads(find, ends, 2)
-        yield source, target, weights_of(batch, columns)
 
 
 def weights_of(batch: Batch, columns: ColumnSettings) -> Floats:

@@ -23,11 +23,12 @@ from xnq_dist.core.progress import Progress
 from xnq_dist.core.sections import ColumnSettings, InputSettings
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.tasks import Shared, Tasks
+from xnq_dist.core.threads import ahead, map_threads
 from xnq_dist.graph import scratch
 from xnq_dist.graph.csr import (
     FOLDER,
     Csr,
-    arrow_pairs,
+    weights_of,
     write_rows,
     written_csr,
 )
@@ -150,9 +151,14 @@ class EdgeSort:
     ) -> tuple[list[SortedRun], Counter[str]]:
         """Sort the pairs of some rows of the table, those that the rules keep."""
         sorter, counts = self.sorter(self.folder), Counter[str]()
-        for source, target, weight in arrow_pairs(
-            share, ids(), self.columns, self.rules
-        ):
+        columns, unknown = self.columns, self.rules.unknown_nodes
+        names, ends = names_read("edges", columns, share), (columns.src, columns.dst)
+        # Ids, indices, keys and the decoded batch together: some 200 bytes a row.
+        rows = int(np.clip(self.rules.memory_bytes // 1024, 1024, 1 << 18))
+        for batch in ahead(share.batches(names, rows)):
+            find = partial(ids().find, batch, unknown=unknown)
+            source, target = map_threads(find, ends, 2)
+            weight = weights_of(batch, columns)
             keep = (source >= 0) & (target >= 0)
             counts.update(
                 edges_read=len(keep),

@@ -408,7 +408,7 @@ class Table:
         if self.copy is None or self.copy.files:
             yield from self.batches(columns, rows)
             return
-        table, found = self.settle(columns), dict[str, CopiedFile]()
+        table, found = self.settle(columns), {}
         with writing(self.copy.folder):
             self.copy.folder.mkdir(exist_ok=True)
         for number, file in enumerate(table.files):

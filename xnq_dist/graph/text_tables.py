@@ -118,12 +118,8 @@ class TextFile:
     def settle(self, columns: Collection[str]) -> None:
         """Read the columns, unless it has been done, for the kinds of all values."""
         due = sorted(set(columns) & self.kinds.keys() - self.settled)
-        for block in self._blocks(due) if due else ():
-            for name, values in zip(due, block.columns, strict=True):
-                kind = self.kinds[name]
-                if typed(values, kind, self.dialect.decimal) is None:
-                    found = kind_of(values, self.dialect.decimal)
-                    self.kinds[name] = wider(kind, found)
+        for _ in self.batches(due) if due else ():
+            pass
         self.settled |= set(due)
 
     def schema(self) -> pa.Schema:
@@ -149,17 +145,25 @@ class TextFile:
         """None: a text file does not say."""
 
     def batches(
-        self, columns: list[str], rows: int, groups: range | None = None
+        self, columns: list[str], rows: int = 0, groups: range | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the columns, one block of the file at a time."""
+        """Yield the columns, one block of the file at a time.
+
+        Where a value of a block does not fit the kind of a column that is not settled,
+        the block's values are text, and the kind becomes wider.
+        """
+        decimal = self.dialect.decimal
         for block in self._blocks(columns):
             arrays = []
             for name, values in zip(columns, block.columns, strict=True):
-                array = typed(values, self.kinds[name], self.dialect.decimal)
+                kind = self.kinds[name]
+                array = typed(values, kind, decimal)
                 if array is None and name in self.settled:
                     raise InfrastructureError(
                         f"{self.path} changed while it was read: run again"
                     )
+                if array is None:
+                    self.kinds[name] = wider(kind, kind_of(values, decimal))
                 arrays.append(values if array is None else array)
             yield pa.record_batch(arrays, names=columns)
 
