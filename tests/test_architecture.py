@@ -88,8 +88,8 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 187_824,
-    "core": 25_575,
+    "all": 187_826,
+    "core": 25_577,
     "graph": 35_826,
     "reservoir": 17_634,
     "groups": 2_142,

@@ -43,13 +43,7 @@ def size(settings: ClusterSettings, free: int | None = None) -> Workers:
 
 
 def check(settings: ClusterSettings) -> Path:
-    """Check that jobs can be submitted from here; return the folder shared with them.
-
-    Raises
-    ------
-    SettingsError
-        When dask-jobqueue, `sbatch` or the shared folder is missing.
-    """
+    """The folder shared with jobs; a `SettingsError` if none can be submitted here."""
     if importlib.util.find_spec("dask_jobqueue") is None:
         raise SettingsError(
             "cluster.kind = slurm needs dask-jobqueue: run "
@@ -70,13 +64,7 @@ def check(settings: ClusterSettings) -> Path:
 
 
 def start(settings: ClusterSettings, size: Workers, stack: ExitStack) -> Any:
-    """Start a scheduler here, with a private folder until the stack is closed.
-
-    Raises
-    ------
-    SettingsError
-        As `check`.
-    """
+    """Start a scheduler here, with a private folder until the stack is closed."""
     shared = check(settings)
     from dask_jobqueue import SLURMCluster
 
@@ -105,15 +93,9 @@ def start(settings: ClusterSettings, size: Workers, stack: ExitStack) -> Any:
 def wait(cluster: Any, settings: ClusterSettings, size: Workers) -> None:
     """Submit a job for each worker, and wait until all workers have joined.
 
-    The plan needs their memory. Jobs that end afterwards are replaced.
-
-    Raises
-    ------
-    SettingsError
-        When SLURM refuses the jobs.
-    InfrastructureError
-        When SLURM does not answer, a job ends or is refused before all workers have
-        joined, or the jobs do not start in time.
+    The plan needs their memory. It is a `SettingsError` if SLURM refuses the jobs, and
+    an `InfrastructureError` if it does not answer, or one ends before or is too late.
+    Jobs that end afterwards are replaced.
     """
     _check_accepted(cluster.job_script())
     cluster.adapt(minimum_jobs=size.count, maximum_jobs=size.count)
@@ -149,7 +131,10 @@ def _exports() -> list[str]:
 
 
 def _credentials(folder: Path) -> Any:
-    """New credentials; the workers' are files, which only this user can read."""
+    """New credentials; the workers' are files, which only this user can read.
+
+    Dask-jobqueue's own files would be deleted late, with messages at the end.
+    """
     from distributed import Security
 
     security = Security.temporary()
@@ -184,10 +169,8 @@ def _call(*command: str, text: str = "") -> subprocess.CompletedProcess[str]:
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise InfrastructureError(
-            f"{command[0]} has not answered for {ANSWER:g} s: check sinfo, and run "
-            "again"
-        ) from error
+        text = f"{command[0]} has not answered for {ANSWER:g} s: check sinfo, run again"
+        raise InfrastructureError(text) from error
 
 
 def _last_line(folder: Path) -> str:
