@@ -88,9 +88,9 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 187_826,
+    "all": 187_850,
     "core": 25_577,
-    "graph": 35_826,
+    "graph": 35_850,
     "reservoir": 17_634,
     "groups": 2_142,
     "plan and needs": 5_617,

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import small_settings, write_graph
+from tests.disks import NoSmallDisk, mounted
 from tests.graph.tasks import TasksHere, by_tasks, small_tasks
 from tests.graph.test_prepare import digests
 from xnq_dist import pipeline
@@ -177,7 +178,7 @@ def test_memberships_are_decoded_once(tmp_path, passes):
 def test_errors_name_the_row_of_the_users_file(tmp_path, monkeypatch):
     monkeypatch.setattr(copies, "BYTES", 1)
     path = tmp_path / "t.parquet"
-    pq.write_table(pa.table({"a": [*range(9)], "b": ["x"] * 9}), path)
+    pq.write_table(pa.table({"a": [*range(9)], "b": ["x"] * 9, "c": [0.5] * 9}), path)
     with Sources(str(path), "").copied(None) as sources:
         table = sources.table("nodes", small_settings().input)
         assert len([*table.decoded(["b", "a"], 4)]) == 3
@@ -185,6 +186,9 @@ def test_errors_name_the_row_of_the_users_file(tmp_path, monkeypatch):
         found = [*table.batches(["a"], 2)]
         assert [batch.row(0) for batch in found][-1] == f"row 9 of {path}"
         assert [s.first for s in table.shares(4)] == [0, 4, 8]
+        # Columns that the copy lacks are those of the file.
+        rest = [*sources.table("nodes", small_settings().input).batches(["c", "a"])]
+        assert rest[0].rows.to_pydict() == {"c": [0.5] * 9, "a": [*range(9)]}
         # A copy is of complete passes alone.
         other = sources.table("nodes", small_settings().input)
         other.copy.remove()
@@ -206,6 +210,23 @@ def test_temporary_files_that_fail_end_in_a_sentence(tmp_path, monkeypatch):
         table.copy.folder.write_text("not a folder")
         with pytest.raises(StageError, match=r"cannot be written .*set scratch"):
             [*table.decoded(["a"], 4)]
+
+
+def test_a_full_disk_ends_in_a_sentence(tmp_path):
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"a": [*range(40_000)]}), path)
+    sources, named = Sources(str(path), ""), small_settings().input
+    try:
+        with mounted(tmp_path / "small", "64k") as disk:
+            with (
+                pytest.raises(StageError, match=r"cannot be written .*set scratch"),
+                sources.copied(str(disk.folder)) as copied,
+            ):
+                list(copied.table("nodes", named).decoded(["a"], 4))
+            with sources.copied(str(disk.folder)) as copied:
+                assert next(copied.table("nodes", named).decoded(["a"], 4)).first == 0
+    except NoSmallDisk as error:
+        pytest.skip(str(error))
 
 
 def test_tasks_that_do_not_see_the_copy_read_the_table(tmp_path, monkeypatch, passes):

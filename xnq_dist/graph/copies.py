@@ -38,19 +38,18 @@ class CopiedFile:
 
     def written(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Yield the batches of the file (`tables.Batch`), each after it was written."""
-        with ExitStack() as held:
+        with scratch.writing(self.path.parent), ExitStack() as held:
             for batch in batches:
                 rows = _without_dictionaries(batch.rows)
-                with scratch.writing(self.path.parent):
-                    if not self.rows:
-                        self.names.extend(rows.schema.names)
-                        sink = held.enter_context(pa.OSFile(str(self.path), "wb"))
-                        writer = held.enter_context(ipc.new_file(sink, rows.schema))
-                    step = max(1, BYTES * rows.num_rows // max(rows.nbytes, 1))
-                    for first in range(0, rows.num_rows, step):
-                        part = rows.slice(first, step)
-                        writer.write(part)
-                        self.rows.append(part.num_rows)
+                if not self.rows:
+                    self.names.extend(rows.schema.names)
+                    sink = held.enter_context(pa.OSFile(str(self.path), "wb"))
+                    writer = held.enter_context(ipc.new_file(sink, rows.schema))
+                step = max(1, BYTES * rows.num_rows // max(rows.nbytes, 1))
+                for first in range(0, rows.num_rows, step):
+                    part = rows.slice(first, step)
+                    writer.write(part)
+                    self.rows.append(part.num_rows)
                 yield batch
 
     def group_rows(self) -> list[int]:

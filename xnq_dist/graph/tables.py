@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
@@ -239,9 +239,12 @@ class Table:
             raise InputError(f"{file} {advice}") from error
 
     @contextmanager
-    def _values(self, file: str) -> Iterator[tuple[Any, list[str]]]:
-        """A file to be read, or its copy, and the names of its columns."""
-        if self.copy and (copied := self.copy.files.get(file)):
+    def _values(
+        self, file: str, columns: Sequence[str] = ()
+    ) -> Iterator[tuple[Any, list[str]]]:
+        """A file, or its copy if that has the columns, and the names of its columns."""
+        copied = self.copy.files.get(file) if self.copy else None
+        if copied and {*columns} <= {*copied.names}:
             yield copied, copied.names
             return
         with self._reading(file) as reader:
@@ -420,7 +423,7 @@ class Table:
 
     def _batches_of(self, file: str, columns: list[str], rows: int) -> Iterator[Batch]:
         first = self.first
-        with self._values(file) as (reader, names):
+        with self._values(file, columns) as (reader, names):
             for name in columns:
                 places = [str(at) for at, each in enumerate(names, 1) if each == name]
                 if len(places) > 1:
