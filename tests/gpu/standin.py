@@ -152,13 +152,6 @@ class StandinBackend(GpuBackend):
         """The kernel, compiled by g++."""
         return Emulated(source, name, tuple(defines))
 
-    def free_bytes(self):
-        """The memory of a small device."""
-        return 2**34
-
-    def release(self):
-        """Nothing is held."""
-
     def synchronize(self):
         """Nothing runs."""
 

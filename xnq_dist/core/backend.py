@@ -101,14 +101,6 @@ class GpuBackend(Backend):
         device = int(self.xp.cuda.runtime.getDevice())
         return _compiled(source, name, defines, device)
 
-    def free_bytes(self) -> int:
-        """Free bytes of the device's memory."""
-        return int(self.xp.cuda.runtime.memGetInfo()[0])
-
-    def release(self) -> None:
-        """Return unused memory of the pool to the device."""
-        self.xp.get_default_memory_pool().free_all_blocks()
-
     def synchronize(self) -> None:
         """Wait until the device has finished all submitted work."""
         self.xp.cuda.get_current_stream().synchronize()
