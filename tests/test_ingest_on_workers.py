@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -103,11 +104,14 @@ def test_workers_elsewhere_share_the_run_directory(
 def test_what_a_killed_run_shared_is_removed(tmp_path: Path) -> None:
     folder = RunDirectory(tmp_path / "run")
     folder.create()
-    shared = tmp_path / "run" / owned_name()
+    own, other = (tmp_path / "run" / owned_name() for _ in range(2))
+    shared = other.with_name(other.name.replace(f"-{os.getpid()}-", "-1-"))
+    own.mkdir()
     shared.mkdir()
     (shared / "ids").touch()
     sweep_run(folder)
     assert not shared.exists()
+    assert own.exists()
 
 
 def test_a_table_that_workers_cannot_read_is_read_in_one_process(

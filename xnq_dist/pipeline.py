@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.errors import RunDirectoryError
-from xnq_dist.core.failures import OPEN, in_stage, stage_errors
+from xnq_dist.core.failures import OPEN, TEMPORARY, in_stage, stage_errors
 from xnq_dist.core.leftovers import scratch_folder, sweep_run
 from xnq_dist.core.lock import LOCK, run_lock
 from xnq_dist.core.progress import Progress, silent
@@ -109,7 +109,9 @@ def _take(run: RunDirectory, overwrite: bool) -> None:
     """Make a locked folder a run directory; repair damage and remove leftovers."""
     if not (run.exists(RUN) or run.exists(POINTER)):
         others = [
-            name for name in run.names() if name != LOCK and not name.endswith(".tmp")
+            name
+            for name in run.names()
+            if name != LOCK and not name.startswith(TEMPORARY) and name[-4:] != ".tmp"
         ]
         if others:
             raise RunDirectoryError(

@@ -38,8 +38,8 @@ def work(action: str, folder: Path, memory: str, partitions: int) -> dict[str, o
     if action == "prepare":
         chosen = ["partitioner=stream", f"input.memory={memory}"]
         settings = load_settings(overrides=chosen)
-        sources = Sources(*map(str, files))
-        prepare(RunDirectory(folder / "out"), sources, settings, partitions)
+        with Sources(*map(str, files)).copied(None) as sources:
+            prepare(RunDirectory(folder / "out"), sources, settings, partitions)
     else:
         frame = pd.read_parquet(files[1])
         # Column by column: ids as Python objects, as pandas held text for years.

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
+import shutil
 from collections import Counter
 from contextlib import nullcontext
+from dataclasses import replace
+from functools import wraps
 from pathlib import Path
 
 import numpy as np
@@ -18,13 +22,17 @@ from tests.disks import NoSmallDisk, mounted
 from tests.graph.tasks import TasksHere, by_tasks, small_tasks
 from tests.graph.test_prepare import digests
 from xnq_dist import pipeline
-from xnq_dist.core.errors import StageError
+from xnq_dist.core.errors import DoesNotFitError, StageError
+from xnq_dist.core.leftovers import own_bytes
 from xnq_dist.core.store import RunDirectory
-from xnq_dist.graph import copies, prepare
+from xnq_dist.due import nothing_changed
+from xnq_dist.graph import copies, prepare, text_tables
+from xnq_dist.graph.edge_tasks import EdgeSort
 from xnq_dist.graph.parquet_tables import ParquetFile
-from xnq_dist.graph.profile.inputs import profile_inputs, read_contents
-from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.profile.inputs import answer_digests, profile_inputs, read_contents
+from xnq_dist.graph.tables import Sources, open_table
 from xnq_dist.graph.text_tables import TextFile
+from xnq_dist.plan import check_scratch_fits
 from xnq_dist.quantify.communities import open_memberships
 
 
@@ -123,8 +131,6 @@ def test_each_table_is_decoded_once_and_the_graph_is_the_same(
         profile_inputs(copied, settings, run)
         kept = dict(passes)
         found = prepare.prepare(run, copied, settings, 3, workers=shared)
-        # What will not be read again is gone.
-        assert not any(copy.files for copy in copied.copies.values())
     # Text has one more pass, for the types of all values.
     once = 2 if form == "text" else 1
     files = {"folders": 5}.get(form, 2)
@@ -190,8 +196,7 @@ def test_errors_name_the_row_of_the_users_file(tmp_path, monkeypatch):
         rest = [*sources.table("nodes", small_settings().input).batches(["c", "a"])]
         assert rest[0].rows.to_pydict() == {"c": [0.5] * 9, "a": [*range(9)]}
         # A copy is of complete passes alone.
-        other = sources.table("nodes", small_settings().input)
-        other.copy.remove()
+        other = replace(table, copy=copies.TableCopy(tmp_path / "other"))
         next(iter(other.decoded(["a"], 2)))
         assert other.copy.files == {}
         assert next(other.batches(["a"], 9)).rows.num_rows == 9
@@ -206,8 +211,8 @@ def test_temporary_files_that_fail_end_in_a_sentence(tmp_path, monkeypatch):
         next(tmp_path.glob("xnq-dist-*/nodes/*")).unlink()
         with pytest.raises(StageError, match=r"temporary files in .* cannot be read"):
             [*table.batches(["a"])]
-        table.copy.remove()
-        table.copy.folder.write_text("not a folder")
+        (tmp_path / "other").write_text("not a folder")
+        table = replace(table, copy=copies.TableCopy(tmp_path / "other"))
         with pytest.raises(StageError, match=r"cannot be written .*set scratch"):
             [*table.decoded(["a"], 4)]
 
@@ -275,3 +280,143 @@ def test_nodes_are_decoded_once_for_new_edges(tmp_path, monkeypatch, passes):
             made = prepare.prepare(run, copied, settings, 2)
         assert made.facts["counts"]["edges_read"] == rows
         assert passes == {"nodes.parquet": 1, "edges.parquet": 1}
+
+
+def test_an_export_between_the_passes_does_not_mix_with_the_copy(tmp_path, monkeypatch):
+    small_tasks(monkeypatch)
+    graph = write_graph(tmp_path / "in")
+    edges = pq.read_table(graph.sources.edges)
+    folder = tmp_path / "edges"
+    folder.mkdir()
+    pq.write_table(edges, folder / "1.parquet", row_group_size=400)
+    sources = Sources(graph.sources.nodes, str(folder))
+    settings, run = small_settings(), new_run(tmp_path / "run")
+    due = prepare.prepare(new_run(tmp_path / "due"), sources, settings, 2)
+    (tmp_path / "tasks").mkdir()
+    tasks = by_tasks(TasksHere(tmp_path / "tasks"))
+    with sources.copied(None) as copied:
+        profile_inputs(copied, settings, run)
+        # Of another schema, in other row groups, and one file more.
+        heavy = edges.append_column("weight", pa.array([0.5] * len(edges)))
+        for name in ("1.parquet", "2.parquet"):
+            pq.write_table(heavy.slice(9), folder / name, row_group_size=50)
+        found = prepare.prepare(run, copied, settings, 2, workers=tasks)
+    assert digests(found) == digests(due)
+    assert found.facts == due.facts
+
+
+@pytest.mark.parametrize("form", ["parquet", "text"])
+def test_tasks_need_the_copy_alone(tmp_path, monkeypatch, form):
+    small_tasks(monkeypatch)
+    (tmp_path / "in").mkdir()
+    graph = write_graph(tmp_path / "g", 300, 1500)
+    sources = FORMS[form](tmp_path / "in", *rows_of(graph))
+    settings, run = small_settings(), new_run(tmp_path / "run")
+    (tmp_path / "tasks").mkdir()
+    real = EdgeSort.sort
+
+    @wraps(real)
+    def without_the_table(*arguments):
+        hidden = Path(sources.edges)
+        hidden.rename(tmp_path / "hidden")
+        try:
+            return real(*arguments)
+        finally:
+            (tmp_path / "hidden").rename(hidden)
+
+    monkeypatch.setattr(EdgeSort, "sort", without_the_table)
+    with sources.copied(None) as copied:
+        profile_inputs(copied, settings, run)
+        tasks = by_tasks(TasksHere(tmp_path / "tasks"))
+        made = prepare.prepare(run, copied, settings, 2, workers=tasks)
+    assert made.facts["counts"]["edges_read"] == len(graph.edges)
+
+
+def test_a_share_of_many_files_is_small(tmp_path):
+    folder = tmp_path / "t"
+    folder.mkdir()
+    for at in range(60):
+        pq.write_table(pa.table({"a": [at]}), folder / f"{at:02}.parquet")
+    with Sources(str(folder), "").copied(None) as sources:
+        list(sources.table("nodes", small_settings().input).decoded(["a"], 4))
+        shares = sources.table("nodes", small_settings().input).shares(1)
+        assert len(shares) == 60
+        assert max(len(pickle.dumps(share)) for share in shares) < 5000
+        values = [next(share.batches(["a"])).column("a")[0].as_py() for share in shares]
+    assert values == [*range(60)]
+
+
+def test_the_copies_count_once_in_the_check_of_the_disk(tmp_path, monkeypatch):
+    graph = write_graph(tmp_path / "in")
+    settings = small_settings(f"scratch={tmp_path}")
+    plan = pipeline.estimate(graph.sources, settings)
+    with graph.sources.copied(settings.scratch) as copied:
+        profile_inputs(copied, settings, new_run(tmp_path / "run"))
+        written = own_bytes(tmp_path)
+        assert 0 < written <= plan.scratch_disk
+        free = shutil._ntuple_diskusage(2**40, 2**40, plan.scratch_disk - written)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: free)
+        check_scratch_fits(plan, settings.scratch)
+        free = free._replace(free=free.free - 1)
+        with pytest.raises(DoesNotFitError, match="set scratch"):
+            check_scratch_fits(plan, settings.scratch)
+
+
+def test_digests_of_a_copy_are_taken_once_and_kept_if_the_table_is_the_same(
+    tmp_path, monkeypatch, passes
+):
+    monkeypatch.setattr("xnq_dist.graph.contents.RACY", 0)
+    graph = write_graph(tmp_path / "in")
+    path = tmp_path / "in" / "members.parquet"
+    members = {"community": ["a", "b"] * 60, "node_id": [*range(120)]}
+    pq.write_table(pa.table(members), path)
+    sources = Sources(graph.sources.nodes, graph.sources.edges, str(path))
+    settings, run = small_settings(), new_run(tmp_path / "run")
+    for _ in range(2):
+        with sources.copied(None) as copied:
+            profile_inputs(copied, settings, run)
+            found = answer_digests(run, copied, settings, "given")
+        assert set(passes.values()) == {1}
+    # A younger table than its reading can tell: again by each run, once by a run.
+    monkeypatch.setattr("xnq_dist.graph.contents.RACY", 1 << 62)
+    path.touch()
+    with sources.copied(None) as copied:
+        assert answer_digests(run, copied, settings, "given") == found
+        monkeypatch.setattr("xnq_dist.graph.contents._digests", None)
+        assert answer_digests(run, copied, settings, "given") == found
+    assert passes["members.parquet"] == 2
+
+
+def test_a_type_that_another_thread_settles_meanwhile_is_no_change(
+    tmp_path, monkeypatch
+):
+    path = tmp_path / "t.csv"
+    path.write_text("a\n1\n2\n")
+    table = open_table(path, "node table", small_settings().input)
+    text = table._text(str(path))
+
+    real = text_tables.typed
+
+    def settled_meanwhile(*arguments):
+        first = not text.settled
+        text.kinds["a"] = "text"
+        text.settled.add("a")
+        return None if first else real(*arguments)
+
+    monkeypatch.setattr("xnq_dist.graph.text_tables.typed", settled_meanwhile)
+    batch = next(table.batches(["a"], settled=False))
+    assert batch.rows.to_pydict() == {"a": ["1", "2"]}
+
+
+def test_scratch_may_be_the_run_directory(tmp_path):
+    graph = write_graph(tmp_path / "in")
+    out = tmp_path / "run"
+    out.mkdir()
+    settings = small_settings(f"scratch={out}")
+    with graph.sources.copied(settings.scratch) as copied:  # as the command does
+        assert nothing_changed(str(out), copied, settings) is None
+        with pipeline.open_run(str(out), copied) as run:
+            profile_inputs(copied, settings, run)
+            made = prepare.prepare(run, copied, settings, 2)
+    assert made.facts["n_nodes"] == 600
+    assert not list(out.glob("xnq-dist-*"))

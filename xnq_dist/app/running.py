@@ -35,7 +35,7 @@ def run_as_flow(
     folder = "xnq_dist.flows" if find_spec("xnq_dist.flows") else "flows"
     nightly = import_module(f"{folder}.nightly").nightly
     summary: dict[str, Any] = nightly(
-        **vars(sources), out=out, settings=settings, overwrite=overwrite
+        **sources.paths, out=out, settings=settings, overwrite=overwrite
     )
     return summary
 

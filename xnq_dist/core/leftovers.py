@@ -25,7 +25,7 @@ from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.failures import TEMPORARY
 from xnq_dist.core.store import Folder
 
-__all__ = ["owned_name", "scratch_folder", "sweep_run", "sweep_scratch"]
+__all__ = ["own_bytes", "owned_name", "scratch_folder", "sweep_run", "sweep_scratch"]
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,18 @@ def owned_name() -> str:
     >>> owned_name().startswith("xnq-dist-")
     True
     """
-    return f"{TEMPORARY}{_machine()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    return _mine() + uuid.uuid4().hex[:8]
+
+
+def _mine() -> str:
+    """How names of temporary folders of this process begin."""
+    return f"{TEMPORARY}{_machine()}-{os.getpid()}-"
+
+
+def own_bytes(where: Path) -> int:
+    """Bytes of the temporary files of this process in a folder."""
+    found = (path for mine in where.glob(f"{_mine()}*") for path in mine.rglob("*"))
+    return sum(path.stat().st_size for path in found if path.is_file())
 
 
 def sweep_scratch(where: str | Path | None) -> None:
@@ -100,7 +111,7 @@ def sweep_run(folder: Folder) -> None:
     written again.
     """
     for name in folder.names():
-        if _OWNED.match(name):
+        if _OWNED.match(name) and not name.startswith(_mine()):
             folder.child(name).delete_folder()
         elif _UNFINISHED.search(name):
             folder.delete(name)

@@ -1,13 +1,12 @@
 """Decoded tables in temporary files, so that a run decodes each table once.
 
 The first complete pass over a table writes the columns that it reads, in Arrow's file
-format; later passes of the run read these. They then see the same values, even if the
-user's files have changed.
+format; later passes of the run read these. They then see the same rows, even if the
+user's files were replaced.
 """
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -81,18 +80,24 @@ class CopiedFile:
             ) from error
 
 
-@dataclass(frozen=True)
+@dataclass
 class TableCopy:
-    """The columns of one table, after the first pass over it."""
+    """The columns of one table, after the first complete pass over it."""
 
     folder: Path
     files: dict[str, CopiedFile] = field(default_factory=dict)
     """By the user's file; empty before the pass has ended."""
+    table: Any = None
+    """The `tables.Table` of the pass, with its list of files and their columns."""
+    made: tuple[int, Any] | None = None
+    """Time at which the pass began, and the state of the files then."""
+    known: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    """What `contents.read_table` found, by its key."""
 
-    def remove(self) -> None:
-        """Delete the copy; the table is decoded again if it is needed."""
-        self.files.clear()
-        shutil.rmtree(self.folder, ignore_errors=True)
+    def of(self, file: str) -> TableCopy:
+        """The copy of one file."""
+        kept = {name: each for name, each in self.files.items() if name == file}
+        return TableCopy(self.folder, kept)
 
 
 def _without_dictionaries(rows: pa.RecordBatch) -> pa.RecordBatch:

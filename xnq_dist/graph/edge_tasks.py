@@ -95,18 +95,17 @@ def read_edges(
     columns, rules = settings.columns, settings.input
     weighted = table.has(columns.weight) or rules.duplicates == "sum"
     table = table.settle(names_read("edges", columns, table))
+    names = names_read("edges", columns, table)
     shares = table.shares(max(ROWS, table.n_rows // (SHARES * tasks.slots)))
     rows = table.n_rows
     with tasks.share(ids, NodeIds.of_arrays, *ids.arrays()) as shared:
         rules = rules.model_copy(update={"memory": tasks.memory})
-        job = EdgeSort(len(ids), tasks.folder, columns, rules, weighted)
+        job = EdgeSort(len(ids), tasks.folder, columns, names, rules, weighted)
         sorted_shares = tasks.map(
             partial(job.sort, shared),
             shares,
             lambda done, total: progress("read edges", rows * done // total, rows),
         )
-        if table.copy:
-            table.copy.remove()
         runs = [run for some, _ in sorted_shares for run in some]
         size = sum(run.size for run in runs) // (SHARES * tasks.slots) + 1
         ranges = job.sorter(tasks.folder).ranges(runs, max(size, PAIRS))
@@ -142,6 +141,8 @@ class EdgeSort:
     nodes: int
     folder: Path
     columns: ColumnSettings
+    names: list[str]
+    """Columns that are read: workers may see the table's copy alone."""
     rules: InputSettings
     """With the memory of a task."""
     weighted: bool
@@ -152,10 +153,10 @@ class EdgeSort:
         """Sort the pairs of some rows of the table, those that the rules keep."""
         sorter, counts = self.sorter(self.folder), Counter[str]()
         columns, unknown = self.columns, self.rules.unknown_nodes
-        names, ends = names_read("edges", columns, share), (columns.src, columns.dst)
+        ends = columns.src, columns.dst
         # Ids, indices, keys and the decoded batch together: some 200 bytes a row.
         rows = int(np.clip(self.rules.memory_bytes // 1024, 1024, 1 << 18))
-        for batch in ahead(share.batches(names, rows)):
+        for batch in ahead(share.batches(self.names, rows)):
             find = partial(ids().find, batch, unknown=unknown)
             source, target = map_threads(find, ends, 2)
             weight = weights_of(batch, columns)

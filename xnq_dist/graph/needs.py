@@ -13,6 +13,7 @@ from xnq_dist.graph.sort import KEY
 
 __all__ = [
     "client_bytes",
+    "copies",
     "graph_scratch",
     "halo_rows",
     "needs",
@@ -49,7 +50,7 @@ def needs(size: RunSize, settings: Settings) -> Need:
         client=client_bytes(size, step + scores),
         disk=disk,
         kept=disk,
-        scratch=graph_scratch(size, halo_rows(size)) + _copies(size, settings),
+        scratch=graph_scratch(size, halo_rows(size)),
     )
 
 
@@ -67,10 +68,11 @@ def task_bytes(nodes: int, edges: int, threads: int) -> int:
     return CLIENT + 100 * nodes + threads * (5 * nodes + 16 * edges)
 
 
-def _copies(size: RunSize, settings: Settings) -> int:
-    """Bytes of the decoded tables of nodes and edges, with integers as ids."""
+def copies(size: GraphSize, settings: Settings) -> int:
+    """Bytes of the decoded tables, which stay to the end, with integers as ids."""
     rows = size.edges if settings.input.directed else size.edges // 2
-    return VALUE * (rows * (2 + size.weighted) + size.nodes * (2 + size.features))
+    values = rows * (2 + size.weighted) + size.nodes * (2 + size.features)
+    return VALUE * (values + 2 * (size.memberships or 0))
 
 
 def _partitioning(size: RunSize, settings: Settings) -> int:

@@ -122,8 +122,6 @@ def prepare(
             made = attempt.commit(files, inputs, facts)
     label(run, made, nodes, contents, settings, labels)
     write_scores(run, made, nodes, contents, settings, scores)
-    if nodes.copy and "column:" not in settings.communities:
-        nodes.copy.remove()
     return made
 
 

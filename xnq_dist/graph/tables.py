@@ -103,8 +103,12 @@ class Sources:
 
     def table(self, name: str, settings: InputSettings) -> Table:
         """Open a table, by key of `TITLES`; errors are those of `open_table`."""
+        copy = self.copies.get(name)
+        if copy and copy.table:
+            found: Table = copy.table
+            return found
         table = open_table(str(self.paths[name]), TITLES[name], settings)
-        return replace(table, copy=self.copies.get(name))
+        return replace(table, copy=copy)
 
     def absolute(self) -> dict[str, str | None]:
         """Locations by key of `TITLES`, independent of the working directory."""
@@ -176,7 +180,7 @@ class Table:
     in_paths: pa.Table = field(default_factory=lambda: pa.table({}))
     """Columns that the folders of the files are named after, a row for each file."""
     groups: range | None = None
-    """Row groups of the only file; None: all of all files. A text file is one."""
+    """Groups of rows of the only file or of its copy; None: all. Text has one."""
     first: int = 0
     """Rows of the file before them."""
     copy: TableCopy | None = None
@@ -188,12 +192,13 @@ class Table:
         Parameters
         ----------
         rows
-            Rows from which on a share ends; text files stay complete.
+            Rows from which on a share ends; text files without a copy stay complete.
         """
         found = []
         for place, file in enumerate(self.files):
             in_path = self.in_paths.slice(place, 1)
-            single = replace(self, files=(file,), in_paths=in_path)
+            copy = self.copy and self.copy.of(file)
+            single = replace(self, files=(file,), in_paths=in_path, copy=copy)
             with self._values(file) as (reader, _):
                 starts = offsets_of(reader.group_rows())
             groups = self.groups or range(len(starts) - 1)
@@ -397,12 +402,13 @@ class Table:
         columns
             Columns to read; each file must have them.
         rows
-            Maximum rows of a batch; text files are read in blocks of bytes instead.
+            Maximum rows of a batch; text without a copy is read in blocks of bytes.
         settled
             Whether columns of text files have the types of all their values (`settle`);
             False: of the first rows.
         """
-        table = self.settle(columns) if settled else self
+        copied = self.copy and self.copy.files
+        table = self.settle(columns) if settled and not copied else self
         for file in table.files:
             yield from table._batches_of(file, columns, rows)
 
@@ -420,6 +426,7 @@ class Table:
             if copied.rows:
                 found[file] = copied
         self.copy.files.update(found)
+        self.copy.table = table
 
     def _batches_of(self, file: str, columns: list[str], rows: int) -> Iterator[Batch]:
         first = self.first

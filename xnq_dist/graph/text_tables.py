@@ -156,9 +156,10 @@ class TextFile:
         for block in self._blocks(columns):
             arrays = []
             for name, values in zip(columns, block.columns, strict=True):
-                kind = self.kinds[name]
+                # In this order: another thread may widen the kind and settle it.
+                settled, kind = name in self.settled, self.kinds[name]
                 array = typed(values, kind, decimal)
-                if array is None and name in self.settled:
+                if array is None and settled:
                     raise InfrastructureError(
                         f"{self.path} changed while it was read: run again"
                     )

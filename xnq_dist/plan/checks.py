@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from xnq_dist.core import cluster
 from xnq_dist.core.errors import DoesNotFitError
+from xnq_dist.core.leftovers import own_bytes
 from xnq_dist.core.need import human
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import RunDirectory
@@ -109,7 +110,8 @@ def check_scratch_fits(plan: Plan, scratch: str | None) -> None:
     folder = Path(tempfile.gettempdir() if scratch is None else scratch)
     if folder.exists():  # otherwise `scratch_folder` reports it
         change = "set scratch to a folder with more space"
-        _check_disk(folder, "temporary files need up to", plan.scratch_disk, change)
+        need = plan.scratch_disk - own_bytes(folder)
+        _check_disk(folder, "temporary files need up to", need, change)
 
 
 def settled(

@@ -88,7 +88,8 @@ def add_up(
         threads=workers.threads,
         client_memory=max(need.client for need in needs.values()),
         run_disk=run_disk,
-        scratch_disk=max(need.scratch for need in needs.values()),
+        scratch_disk=max(need.scratch for need in needs.values())
+        + graph.copies(size, settings),
         seconds=(
             None if workers.device else expected_seconds(size, settings, run_disk)
         ),
