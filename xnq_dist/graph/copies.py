@@ -96,7 +96,7 @@ class TableCopy:
 
     def of(self, file: str) -> TableCopy:
         """The copy of one file."""
-        kept = {name: each for name, each in self.files.items() if name == file}
+        kept = {file: self.files[file]} if file in self.files else {}
         return TableCopy(self.folder, kept)
 
 
