@@ -88,13 +88,13 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 188_046,
-    "core": 25_619,
+    "all": 188_047,
+    "core": 25_624,
     "graph": 35_979,
     "reservoir": 17_634,
     "groups": 2_142,
     "plan and needs": 5_640,
-    "pipeline and the modules next to it": 4_973,
+    "pipeline and the modules next to it": 4_969,
     "command line and flows": 7_425,
     "readout": 20_673,
     "quantify and selection": 28_254,

@@ -21,7 +21,6 @@ from xnq_dist.due import due_stages, record_sources, require_embeddings, summary
 from xnq_dist.graph.tables import Sources
 from xnq_dist.input_checks import check_inputs, check_request, check_sources
 from xnq_dist.monitor.progress import expecting, in_view, watching
-from xnq_dist.pipeline import scratch_of
 from xnq_dist.plan import Plan
 from xnq_dist.reuse import Request, relabel, take_over
 
@@ -191,9 +190,10 @@ def run_all(
     """
     began = time.perf_counter()
     check_sources(sources, settings)
-    with ExitStack() as held:
-        run = held.enter_context(pipeline.open_run(out, sources, overwrite))
-        sources = held.enter_context(sources.copied(scratch_of(run, settings)))
+    with (
+        pipeline.open_run(out, sources, overwrite) as run,
+        sources.copied(pipeline.scratch_of(run, settings)) as sources,
+    ):
         check_inputs(run, sources, settings)
         plan, sized, seconds = None, settings, None
         due = due_stages(run, sources, settings)
@@ -232,7 +232,10 @@ def run_stages(
     XnqError
         Raised by a stage; for damaged files only if repairs fail repeatedly.
     """
-    with watching(progress), sources.copied(scratch_of(run, settings)) as sources:
+    with (
+        watching(progress),
+        sources.copied(pipeline.scratch_of(run, settings)) as sources,
+    ):
         check_inputs(run, sources, settings)
         job = Job(run, sources, settings, settings, client=client)
         return job.complete(each_stage)

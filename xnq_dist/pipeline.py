@@ -111,7 +111,8 @@ def _take(run: RunDirectory, overwrite: bool) -> None:
         others = [
             name
             for name in run.names()
-            if name != LOCK and not name.startswith(TEMPORARY) and name[-4:] != ".tmp"
+            if name != LOCK
+            and not (name.startswith(TEMPORARY) or name.endswith(".tmp"))
         ]
         if others:
             raise RunDirectoryError(

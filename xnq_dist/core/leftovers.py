@@ -16,7 +16,7 @@ import socket
 import tempfile
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -52,8 +52,11 @@ def _mine() -> str:
 
 def own_bytes(where: Path) -> int:
     """Bytes of the temporary files of this process in a folder."""
-    found = (path for mine in where.glob(f"{_mine()}*") for path in mine.rglob("*"))
-    return sum(path.stat().st_size for path in found if path.is_file())
+    total = 0
+    with suppress(FileNotFoundError):  # a run on another thread ends meanwhile
+        for mine in where.glob(f"{_mine()}*"):
+            total += sum(f.stat().st_size for f in mine.rglob("*") if f.is_file())
+    return total
 
 
 def sweep_scratch(where: str | Path | None) -> None:
@@ -78,9 +81,7 @@ def sweep_scratch(where: str | Path | None) -> None:
 
 
 @contextmanager
-def scratch_folder(
-    where: str | Path | None, setting: str = "scratch"
-) -> Iterator[Path]:
+def scratch_folder(where: str | None, setting: str = "scratch") -> Iterator[Path]:
     """A temporary folder, removed at the end; folders of killed runs are removed first.
 
     Raises
@@ -95,7 +96,7 @@ def scratch_folder(
     except OSError as error:
         raise SettingsError(
             f"{setting} = {where!r} cannot be written ({error.strerror}): set it to a "
-            "folder with space for the decoded tables, edges and memberships"
+            "folder with space for temporary files"
         ) from error
     try:
         yield folder

@@ -68,7 +68,7 @@ def start(settings: ClusterSettings, size: Workers, stack: ExitStack) -> Any:
     shared = check(settings)
     from dask_jobqueue import SLURMCluster
 
-    folder = stack.enter_context(scratch_folder(shared, "cluster.slurm.folder"))
+    folder = stack.enter_context(scratch_folder(str(shared), "cluster.slurm.folder"))
     cluster = SLURMCluster(
         cores=size.threads,
         processes=1,
