@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from xnq_dist.core.cluster import NO_PAGES, local_size
+from xnq_dist.core.cluster import NO_PAGES, local_size, start_limit
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.limits import processors
 from xnq_dist.core.need import Workers
@@ -26,9 +26,6 @@ __all__ = ["check_program", "options", "size", "start", "tls"]
 
 PRELOAD = "xnq_dist.preload"
 """Module that worker processes import before they join."""
-
-START = 45.0
-"""Seconds for a worker's imports at its start, in addition to `cluster.timeout`."""
 
 
 def size(settings: ClusterSettings, free: int | None = None) -> Workers:
@@ -117,7 +114,7 @@ def start(settings: ClusterSettings, size: Workers, stack: ExitStack) -> Any:
     configured = dask.config.get("distributed.worker.preload") or []
     return LocalCluster(
         # Without it, Dask would wait forever for a worker that hangs at its start.
-        death_timeout=settings.timeout + START,
+        death_timeout=start_limit(settings),
         preload=[*configured, PRELOAD],
         **options(size),
         **tls(),
