@@ -88,8 +88,8 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 188_047,
-    "core": 25_624,
+    "all": 188_257,
+    "core": 25_747,
     "graph": 35_979,
     "reservoir": 17_634,
     "groups": 2_142,
@@ -97,7 +97,7 @@ BUDGETS = {
     "pipeline and the modules next to it": 4_969,
     "command line and flows": 7_425,
     "readout": 20_673,
-    "quantify and selection": 28_254,
+    "quantify and selection": 28_341,
     "steps": 9_117,
     "report": 5_449,
     "api": 4_582,

@@ -23,6 +23,7 @@ __all__ = [
     "LANES",
     "WIDTH",
     "add_to_row",
+    "copy_row",
     "inlined",
     "kernel",
     "pointer",
@@ -37,6 +38,18 @@ kept on disk, runs without Python's global interpreter lock, and divides by 0 as
 does."""
 inlined = njit(cache=True, nogil=True, error_model="numpy", inline="always")
 """The same, of a function that becomes part of the kernels that call it."""
+
+
+@inlined
+def copy_row(source: Any, target: Any) -> None:
+    """``target[:] = source``, by a loop.
+
+    Numba would compile the message of a failed assignment of slices, which takes
+    seconds.
+    """
+    for i in range(len(target)):
+        target[i] = source[i]
+
 
 WIDTH = 8
 """Elements of a vector."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints
-from xnq_dist.core.kernel import kernel
+from xnq_dist.core.kernel import copy_row, kernel
 from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.interface import (
     Communities,
@@ -170,7 +170,7 @@ def sld_kernel(
                     q[y] = updated
             steps += 1
             done = steps >= MIN_ITERATIONS and change / n_classes < tolerance
-        prevalence[s] = q / q.sum()
+        copy_row(q / q.sum(), prevalence[s])
         converged[s] = done
 
 

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
-from xnq_dist.core.kernel import kernel
+from xnq_dist.core.kernel import copy_row, kernel
 from xnq_dist.quantify.default.drawn import class_shifts
 from xnq_dist.quantify.interface import Communities, NodeTable
 from xnq_dist.selection.scored_rows import normalised
@@ -145,7 +145,8 @@ def fit_weights(evidence: Floats) -> Floats:
     """
     likelihood = np.exp(evidence - evidence.max(axis=1, keepdims=True))
     weights = np.full(PSEUDO.shape, 1 / evidence.shape[1])
-    _em(likelihood, PSEUDO, weights)
+    every = len(evidence) + PSEUDO.sum(axis=1)
+    _em(likelihood, PSEUDO, every, weights)
     return weights
 
 
@@ -190,16 +191,16 @@ def pooled_members(
 
 
 @kernel
-def _em(likelihood: Floats, added: Floats, weights: Floats) -> None:
-    """EM for both rows of weights of a mixture, in place.
+def _em(likelihood: Floats, added: Floats, every: Floats, weights: Floats) -> None:
+    """EM for both rows of weights of a mixture, in place; `every` has their totals.
 
     Rows of the likelihood are added in their order, and read once for both.
     """
     size, parts = likelihood.shape
     share, totals = np.empty(parts), np.empty(weights.shape)
-    every = size + added.sum(axis=1).reshape(-1, 1)
     for _ in range(ROUNDS):
-        totals[:] = added
+        for way in range(len(weights)):
+            copy_row(added[way], totals[way])
         for s in range(size):
             for way in range(len(weights)):
                 row = 0.0
@@ -209,9 +210,12 @@ def _em(likelihood: Floats, added: Floats, weights: Floats) -> None:
                 scale = 1.0 / row
                 for k in range(parts):
                     totals[way, k] += share[k] * scale
-        totals /= every
-        change = np.abs(totals - weights).max()
-        weights[:] = totals
+        change = 0.0
+        for way in range(len(weights)):
+            for k in range(parts):
+                new = totals[way, k] / every[way]
+                change = max(change, abs(new - weights[way, k]))
+                weights[way, k] = new
         if change < TOLERANCE:
             return
 
@@ -316,7 +320,7 @@ def _climb(
             if moved >= value - 1e-10 * (1.0 + abs(value)):
                 break
             step /= 2.0
-        b[:] = new
+        copy_row(new, b)
         value, step, following = moved, following, step
     logs = 2.0 * np.log(np.diag(factor)) - np.log(ridge)
     return float(value - 0.5 * logs.sum())
@@ -338,7 +342,7 @@ def _modes(
     for k in range(parts):
         middle, at = middles[s, k // len(SPREADS)], k % len(SPREADS)
         # From the smallest spread on, each mode is close to the one before.
-        modes[k] = middle if at == 0 else modes[k - 1]
+        copy_row(middle if at == 0 else modes[k - 1], modes[k])
         found[k] = _climb(members, SPREADS[at], middle, modes[k], factors[k])
     return modes, factors
 
@@ -372,15 +376,15 @@ def _predict(
         shares = np.empty(logs.shape)
         for way in range(2):
             share = np.exp(found + logs[way] - (found + logs[way]).max())
-            shares[way] = share / share.sum()
+            copy_row(share / share.sum(), shares[way])
         sums = np.zeros(modes.shape)
         inside = members[of_members[s] : of_members[s + 1]]
-        parts = np.flatnonzero(shares.sum(axis=0) >= NEGLIGIBLE)
+        parts = np.flatnonzero(shares[0] + shares[1] >= NEGLIGIBLE)
         for k in parts:
             moved = np.exp(modes[k]) * tilts
             products = _member_sums(inside, posteriors, prior, moved, sums[k])
-            mean[s] += shares[0, k] * sums[k]
             for y in range(len(products)):
+                mean[s, y] += shares[0, k] * sums[k, y]
                 step = products[y].copy()
                 _solve(factors[k], step)
                 part = products[y, y]
@@ -388,7 +392,8 @@ def _predict(
                     part += products[y, z] * step[z]
                 variance[s, y] += shares[1, k] * part
         for k in parts:
-            variance[s] += shares[1, k] * (sums[k] - mean[s]) ** 2
+            for y in range(len(tilts)):
+                variance[s, y] += shares[1, k] * (sums[k, y] - mean[s, y]) ** 2
 
 
 @kernel
