@@ -88,14 +88,14 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 188_257,
+    "all": 188_286,
     "core": 25_747,
-    "graph": 35_979,
+    "graph": 35_992,
     "reservoir": 17_634,
     "groups": 2_142,
     "plan and needs": 5_640,
-    "pipeline and the modules next to it": 4_969,
-    "command line and flows": 7_425,
+    "pipeline and the modules next to it": 4_976,
+    "command line and flows": 7_434,
     "readout": 20_673,
     "quantify and selection": 28_341,
     "steps": 9_117,

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.errors import DamagedError, StageError
 from xnq_dist.core.failures import OPEN, stage_errors
 from xnq_dist.core.lock import run_lock
@@ -28,9 +29,11 @@ from xnq_dist.graph.tables import Sources
 __all__ = [
     "as_recorded",
     "due_stages",
+    "elsewhere",
     "nothing_changed",
     "record_sources",
     "require_embeddings",
+    "scratch_of",
     "summary",
 ]
 
@@ -156,6 +159,22 @@ def require_embeddings(run: RunDirectory) -> None:
             f"the embeddings of {run.uri} were not kept (embeddings.write = false): "
             "use xnq-dist run, which computes them again"
         )
+
+
+def elsewhere(settings: Settings) -> bool:
+    """Whether workers may run on other machines."""
+    kind = CLUSTERS[settings.cluster.kind]
+    return kind.running or kind.queued
+
+
+def scratch_of(run: RunDirectory, settings: Settings) -> str | None:
+    """Folder for temporary files, which all workers see if there is one.
+
+    It is `scratch`, or the run directory if workers have machines of their own.
+    """
+    if settings.scratch is None and elsewhere(settings) and run.is_local:
+        return str(run.path()) if run.exists() else None
+    return settings.scratch
 
 
 class TableDigests(dict[str, Any]):

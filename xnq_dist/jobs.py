@@ -17,7 +17,13 @@ from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.stages import STAGES, following
 from xnq_dist.core.store import Manifest, RunDirectory, deleting_damage, repaired
-from xnq_dist.due import due_stages, record_sources, require_embeddings, summary
+from xnq_dist.due import (
+    due_stages,
+    record_sources,
+    require_embeddings,
+    scratch_of,
+    summary,
+)
 from xnq_dist.graph.tables import Sources
 from xnq_dist.input_checks import check_inputs, check_request, check_sources
 from xnq_dist.monitor.progress import expecting, in_view, watching
@@ -192,7 +198,7 @@ def run_all(
     check_sources(sources, settings)
     with (
         pipeline.open_run(out, sources, overwrite) as run,
-        sources.copied(pipeline.scratch_of(run, settings)) as sources,
+        sources.copied(scratch_of(run, settings)) as sources,
     ):
         check_inputs(run, sources, settings)
         plan, sized, seconds = None, settings, None
@@ -234,7 +240,7 @@ def run_stages(
     """
     with (
         watching(progress),
-        sources.copied(pipeline.scratch_of(run, settings)) as sources,
+        sources.copied(scratch_of(run, settings)) as sources,
     ):
         check_inputs(run, sources, settings)
         job = Job(run, sources, settings, settings, client=client)
@@ -271,7 +277,7 @@ def requantify(
     settings = request.settings
     with (
         pipeline.open_run(request.out, request.sources, labels=request.labels) as run,
-        request.sources.copied(settings.scratch) as sources,
+        request.sources.copied(scratch_of(run, settings)) as sources,
     ):
         request = replace(request, sources=sources)
         plan = Plan.read(RunDirectory(request.base))

@@ -38,6 +38,7 @@ from xnq_dist.core.store import (
     delete_damage,
 )
 from xnq_dist.core.tasks import Tasks, tasks_on
+from xnq_dist.due import elsewhere, scratch_of
 from xnq_dist.graph.profile.inputs import read_contents
 from xnq_dist.graph.tables import Sources, absolute
 from xnq_dist.input_checks import check_inputs, check_request, check_sources
@@ -197,22 +198,6 @@ def _check_planned(run: RunDirectory, plan: Plan, settings: Settings) -> None:
         check_fits(plan)
 
 
-def scratch_of(run: RunDirectory, settings: Settings) -> str | None:
-    """Folder for temporary files, which all workers see if there is one.
-
-    It is `scratch`, or the run directory if workers have machines of their own.
-    """
-    if settings.scratch is None and _elsewhere(settings) and run.is_local:
-        return str(run.path())
-    return settings.scratch
-
-
-def _elsewhere(settings: Settings) -> bool:
-    """Whether workers may run on other machines."""
-    kind = CLUSTERS[settings.cluster.kind]
-    return kind.running or kind.queued
-
-
 @contextmanager
 def _tasks(
     run: RunDirectory,
@@ -222,7 +207,7 @@ def _tasks(
 ) -> Iterator[Tasks | None]:
     """Tasks on the workers, and a folder that they share; None if there is none."""
     where = scratch_of(run, settings)
-    if where is None and _elsewhere(settings):
+    if where is None and elsewhere(settings):
         log.warning(
             "edges are read in one process: set scratch to a folder that all workers "
             "can access"

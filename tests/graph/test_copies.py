@@ -24,7 +24,7 @@ from xnq_dist import pipeline
 from xnq_dist.core.errors import DoesNotFitError, StageError
 from xnq_dist.core.leftovers import own_bytes
 from xnq_dist.core.store import RunDirectory
-from xnq_dist.due import nothing_changed
+from xnq_dist.due import nothing_changed, scratch_of
 from xnq_dist.graph import copies, prepare
 from xnq_dist.graph.edge_tasks import EdgeSort
 from xnq_dist.graph.ids import NodeIds
@@ -320,15 +320,17 @@ def test_digests_of_a_copy_are_taken_once_and_kept_if_the_table_is_the_same(
     assert passes["members.parquet"] == 2
 
 
-def test_scratch_may_be_the_run_directory(tmp_path):
-    graph = write_graph(tmp_path / "in")
-    out = tmp_path / "run"
-    out.mkdir()
-    settings = small_settings(f"scratch={out}")
-    with graph.sources.copied(settings.scratch) as copied:  # as the command does
-        assert nothing_changed(str(out), copied, settings) is None
-        with pipeline.open_run(str(out), copied) as run:
-            profile_inputs(copied, settings, run)
-            made = prepare.prepare(run, copied, settings, 2)
-    assert made.facts["n_nodes"] == 600
-    assert not list(out.glob("xnq-dist-*"))
+def test_workers_elsewhere_see_copies_in_the_run_directory(tmp_path):
+    sources, out = write_graph(tmp_path / "in").sources, str(tmp_path / "run")
+    settings = small_settings("cluster.kind=address", "cluster.address=tcp://host:1")
+    for _ in range(2):  # the command, without a run directory, and with one
+        with sources.copied(scratch_of(RunDirectory(out), settings)) as copied:
+            assert nothing_changed(out, copied, settings) is None
+            with (
+                pipeline.open_run(out, copied) as run,
+                copied.copied(scratch_of(run, settings)) as seen,
+            ):
+                profile_inputs(seen, settings, run)
+                assert [*Path(out).glob("xnq-dist-*")]
+                prepare.prepare(run, seen, settings, 2)
+    assert not [*Path(out).glob("xnq-dist-*")]

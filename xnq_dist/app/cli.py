@@ -115,7 +115,8 @@ def run(
     tables = (str(redacted(path)) for path in (nodes, edges, memberships) if path)
     begin(f"reading {', '.join(tables)}")
     from xnq_dist.core.config import load_settings
-    from xnq_dist.due import nothing_changed
+    from xnq_dist.core.store import RunDirectory
+    from xnq_dist.due import nothing_changed, scratch_of
     from xnq_dist.graph.tables import Sources
     from xnq_dist.monitor.status import recorded
 
@@ -126,7 +127,10 @@ def run(
 
         print_summary(run_as_flow(sources, out, chosen, overwrite))
         return
-    with recorded(out), sources.copied(chosen.scratch) as sources:
+    with (
+        recorded(out),
+        sources.copied(scratch_of(RunDirectory(out), chosen)) as sources,
+    ):
         summary = None if overwrite else nothing_changed(out, sources, chosen)
         if summary:
             typer.echo(f"nothing changed since {summary['since']}: nothing to do")

@@ -92,9 +92,9 @@ class Sources:
     def copied(self, scratch: str | None) -> Iterator[Sources]:
         """The same tables; each is decoded once until the block ends.
 
-        `scratch`: the setting. Errors are those of `scratch_folder`.
+        Copies that are there already stay in use. Errors are those of `scratch_folder`.
         """
-        if self.copies:
+        if any(copy.made for copy in self.copies.values()):
             yield self
             return
         with scratch_folder(scratch) as folder:
