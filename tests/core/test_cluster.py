@@ -223,7 +223,7 @@ def mode(folder: Path) -> int:
 
 
 def test_a_worker_that_stops_at_its_start_ends_with_the_cluster(monkeypatch):
-    monkeypatch.setattr(cluster, "START", 0.0)
+    monkeypatch.setattr(local, "START", 0.0)
     stopped, before = [], multiprocessing.active_children()
 
     def stop() -> None:

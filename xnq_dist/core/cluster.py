@@ -6,7 +6,6 @@ import logging
 import multiprocessing
 import os
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -36,7 +35,6 @@ from xnq_dist.core.waiting import (
     TIMEOUT,
     Heartbeats,
     run_on_workers,
-    watched,
     worker_records,
     workers,
 )
@@ -45,6 +43,7 @@ if TYPE_CHECKING:
     from distributed import Client, Security
 
 __all__ = [
+    "CLOSE",
     "PLANNED",
     "Connection",
     "connect",
@@ -55,7 +54,6 @@ __all__ = [
     "open_cluster",
     "settle",
     "smallest_memory",
-    "start_limit",
     "threads_each",
     "workers",
     "workers_of",
@@ -68,9 +66,6 @@ DEVICE_SHARE = 0.9
 
 WORKER = "Dask Worker process"
 """Names of worker processes start with it."""
-
-START = 45.0
-"""Seconds for a worker's imports at its start, in addition to `cluster.timeout`."""
 
 CLOSE = 10.0
 """Seconds to wait for a client to close if the scheduler does not answer."""
@@ -182,7 +177,7 @@ def open_cluster(settings: ClusterSettings) -> Iterator[Connection]:
             stack.callback(_kill_left, multiprocessing.active_children())
             try:
                 with kept_from_children(), _quiet_dask(stack):
-                    cluster = _started(module, settings, size, stack)
+                    cluster = module.start(settings, size, stack)
             except (AssertionError, OSError, RuntimeError) as error:
                 # A nanny of distributed 2026.8 raises AssertionError for a worker that
                 # does not start in time. Without GPUs the usual cause is that the
@@ -204,27 +199,6 @@ def open_cluster(settings: ClusterSettings) -> Iterator[Connection]:
             Heartbeats(client).wait_for_one()
             _check_versions(client)
         yield connection
-
-
-def start_limit(settings: ClusterSettings) -> float:
-    """Seconds in which all workers must start."""
-    return settings.timeout + START
-
-
-def _started(
-    module: Any, settings: ClusterSettings, size: Workers, stack: ExitStack
-) -> Any:
-    """The cluster that a module starts; a `TimeoutError` if it takes too long.
-
-    Distributed 2026.7 may wait forever to close a nanny whose worker hung.
-    """
-    end = time.monotonic() + start_limit(settings) + CLOSE
-
-    def look() -> None:
-        if time.monotonic() > end:
-            raise TimeoutError
-
-    return watched(lambda: module.start(settings, size, stack), look)
 
 
 @contextmanager

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from xnq_dist.core.backend import cuda_cluster, gpu_facts, need_cuda
 from xnq_dist.core.cluster import DEVICE_SHARE, local_size
-from xnq_dist.core.clusters.local import options, tls
+from xnq_dist.core.clusters.local import options, started, tls
 from xnq_dist.core.need import Workers, parse_bytes
 from xnq_dist.core.sections import ClusterSettings
 
@@ -40,7 +41,8 @@ def start(settings: ClusterSettings, size: Workers, _stack: ExitStack) -> Any:
     ClusterError
         When a package or device is missing.
     """
-    return cuda_cluster(
+    make = partial(
+        cuda_cluster,
         **options(size),
         **tls(),
         # The plan manages the device's memory: no spilling, and a bounded pool.
@@ -49,3 +51,4 @@ def start(settings: ClusterSettings, size: Workers, _stack: ExitStack) -> Any:
         rmm_maximum_pool_size=size.device,
         rmm_allocator_external_lib_list=["cupy"],
     )
+    return started(make, settings)

@@ -10,22 +10,30 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import time
+from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from xnq_dist.core.cluster import NO_PAGES, local_size, start_limit
+from xnq_dist.core.cluster import CLOSE, NO_PAGES, local_size
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.limits import processors
 from xnq_dist.core.need import Workers
 from xnq_dist.core.sections import ClusterSettings
 from xnq_dist.core.threads import one_blas_thread
+from xnq_dist.core.waiting import watched
 
-__all__ = ["check_program", "options", "size", "start", "tls"]
+__all__ = ["check_program", "options", "size", "start", "started", "tls"]
 
 
 PRELOAD = "xnq_dist.preload"
 """Module that worker processes import before they join."""
+
+
+START = 45.0
+"""Seconds for a worker's imports at its start, in addition to `cluster.timeout`."""
 
 
 def size(settings: ClusterSettings, free: int | None = None) -> Workers:
@@ -112,10 +120,31 @@ def start(settings: ClusterSettings, size: Workers, stack: ExitStack) -> Any:
         return LocalCluster(processes=False, protocol="inproc", **options(size))
     check_program()
     configured = dask.config.get("distributed.worker.preload") or []
-    return LocalCluster(
+    make = partial(
+        LocalCluster,
         # Without it, Dask would wait forever for a worker that hangs at its start.
-        death_timeout=start_limit(settings),
+        death_timeout=settings.timeout + START,
         preload=[*configured, PRELOAD],
         **options(size),
         **tls(),
     )
+    return started(make, settings)
+
+
+def started(make: Callable[[], Any], settings: ClusterSettings) -> Any:
+    """The cluster of worker processes that a call makes.
+
+    Distributed 2026.7 may wait forever to close a nanny whose worker hung.
+
+    Raises
+    ------
+    TimeoutError
+        When the call takes too long.
+    """
+    end = time.monotonic() + settings.timeout + START + CLOSE
+
+    def look() -> None:
+        if time.monotonic() > end:
+            raise TimeoutError
+
+    return watched(make, look)
