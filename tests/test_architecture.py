@@ -88,9 +88,9 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 188_279,
+    "all": 188_282,
     "core": 25_740,
-    "graph": 35_992,
+    "graph": 35_995,
     "reservoir": 17_634,
     "groups": 2_142,
     "plan and needs": 5_640,

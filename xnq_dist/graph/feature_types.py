@@ -47,8 +47,8 @@ def chosen_columns(table: Table, settings: Settings) -> ColumnSettings:
     """The column settings with `columns.features` = ``auto`` replaced by names.
 
     A list column ``features`` is used if there is one, else all columns that can be
-    features, except those that other settings name and integers with a name of pandas'
-    index; None: there are none.
+    features, by name, except those that other settings name and integers with a name of
+    pandas' index; None: there are none.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def chosen_columns(table: Table, settings: Settings) -> ColumnSettings:
         }
         chosen = [
             name
-            for name, there in kinds.items()
+            for name, there in sorted(kinds.items())
             if name not in taken
             and any(map(kind_of, there))
             and not (INDEX.fullmatch(name) and all(map(pt.is_integer, there)))
