@@ -191,4 +191,4 @@ def test_auto_leaves_scores_out_of_the_features(tmp_path, sources):
     stage = with_graph(tmp_path / "run", changed, settings).stage("graph")
     (record,) = stage.manifest().named("feature-scaling")
     names = stage.read_table(record, "feature_scaling")["feature"].to_pylist()
-    assert names == ["noise", "gaps", "gaps is missing"]
+    assert names == ["gaps", "gaps is missing", "noise"]
