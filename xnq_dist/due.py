@@ -170,7 +170,8 @@ def elsewhere(settings: Settings) -> bool:
 def scratch_of(run: RunDirectory, settings: Settings) -> str | None:
     """Folder for temporary files, which all workers see if there is one.
 
-    It is `scratch`, or the run directory if workers have machines of their own.
+    It is `scratch`, or the run directory, once it exists, if workers have machines of
+    their own. None: the system's folder.
     """
     if settings.scratch is None and elsewhere(settings) and run.is_local:
         return str(run.path()) if run.exists() else None

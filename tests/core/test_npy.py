@@ -77,7 +77,7 @@ def test_many_threads_read_at_once():
     """With `numpy.load`, CPython 3.11.7 ends this in a SystemError."""
     data = written(**{f"values{n}": np.zeros((3, 4)) for n in range(20)})
 
-    def read(_: int) -> None:
+    def read(_):
         for _ in range(40):
             Cycle()
             assert len(read_arrays(io.BytesIO(data))) == 20

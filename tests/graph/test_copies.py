@@ -267,8 +267,9 @@ def test_a_share_has_the_copy_of_its_file_alone(tmp_path):
     for at in range(60):
         pq.write_table(pa.table({"a": [at]}), folder / f"{at:02}.parquet")
     with Sources(str(folder), "").copied(None) as sources:
-        list(sources.table("nodes", small_settings().input).decoded(["a"], 4))
-        shares = sources.table("nodes", small_settings().input).shares(1)
+        table = sources.table("nodes", small_settings().input)
+        list(table.decoded(["a"], 4))
+        shares = table.shares(1)
         assert {len(share.copy.files) for share in shares} == {1}
         values = [next(share.batches(["a"])).column("a")[0].as_py() for share in shares]
     assert values == [*range(60)]
@@ -320,17 +321,20 @@ def test_digests_of_a_copy_are_taken_once_and_kept_if_the_table_is_the_same(
     assert passes["members.parquet"] == 2
 
 
-def test_workers_elsewhere_see_copies_in_the_run_directory(tmp_path):
-    sources, out = write_graph(tmp_path / "in").sources, str(tmp_path / "run")
+@pytest.mark.parametrize("there", [False, True])
+def test_workers_elsewhere_see_copies_in_the_run_directory(tmp_path, there):
+    sources, out = write_graph(tmp_path / "in").sources, tmp_path / "run"
     settings = small_settings("cluster.kind=address", "cluster.address=tcp://host:1")
-    for _ in range(2):  # the command, without a run directory, and with one
-        with sources.copied(scratch_of(RunDirectory(out), settings)) as copied:
-            assert nothing_changed(out, copied, settings) is None
-            with (
-                pipeline.open_run(out, copied) as run,
-                copied.copied(scratch_of(run, settings)) as seen,
-            ):
-                profile_inputs(seen, settings, run)
-                assert [*Path(out).glob("xnq-dist-*")]
-                prepare.prepare(run, seen, settings, 2)
-    assert not [*Path(out).glob("xnq-dist-*")]
+    if there:
+        out.mkdir()
+    # As the command does.
+    with sources.copied(scratch_of(RunDirectory(out), settings)) as copied:
+        assert nothing_changed(str(out), copied, settings) is None
+        with (
+            pipeline.open_run(str(out), copied) as run,
+            copied.copied(scratch_of(run, settings)) as seen,
+        ):
+            profile_inputs(seen, settings, run)
+            assert [*out.glob("xnq-dist-*/edges/*")]
+            prepare.prepare(run, seen, settings, 2)
+    assert not [*out.glob("xnq-dist-*")]

@@ -39,18 +39,6 @@ does."""
 inlined = njit(cache=True, nogil=True, error_model="numpy", inline="always")
 """The same, of a function that becomes part of the kernels that call it."""
 
-
-@inlined
-def copy_row(source: Any, target: Any) -> None:
-    """``target[:] = source``, by a loop.
-
-    Numba would compile the message of a failed assignment of slices, which takes
-    seconds.
-    """
-    for i in range(len(target)):
-        target[i] = source[i]
-
-
 WIDTH = 8
 """Elements of a vector."""
 VECTORS = 4
@@ -61,6 +49,17 @@ LANES = WIDTH * VECTORS
 _VECTOR = ir.VectorType(ir.FloatType(), WIDTH)
 _FOUR = ir.VectorType(ir.DoubleType(), 4)
 _WORD = ir.IntType(32)
+
+
+@inlined
+def copy_row(source: Any, target: Any) -> None:
+    """``target[:] = source``, by a loop.
+
+    Numba would compile the message of a failed assignment of slices, which takes
+    seconds.
+    """
+    for i in range(len(target)):
+        target[i] = source[i]
 
 
 def pointer(call: Sequence[Any], which: int, row: Any, column: Any, kind: Any) -> Any:

@@ -22,7 +22,7 @@ from numba.core.codegen import get_host_cpu_features
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from xnq_dist.core.kernel import kernel, pointer
+from xnq_dist.core.kernel import copy_row, kernel, pointer
 from xnq_dist.core.threads import for_each_block
 
 __all__ = [
@@ -184,14 +184,9 @@ def multiply(x: NDArray[Any], panels: NDArray[Any], out: NDArray[Any]) -> None:
 
 @kernel
 def _copy(edge: NDArray[Any], out: NDArray[Any], row: int, rows: int, at: int) -> None:
-    """Copy to the columns of `out` from `at` on, by loops.
-
-    Numba would compile the message of a failed assignment of slices, which takes
-    seconds.
-    """
+    """Copy rows of `edge` to the columns of `out` from `at` on."""
     for i in range(rows):
-        for j in range(out.shape[1] - at):
-            out[row + i, at + j] = edge[i, j]
+        copy_row(edge[i], out[row + i, at:])
 
 
 def pack(matrix: NDArray[Any]) -> NDArray[Any]:

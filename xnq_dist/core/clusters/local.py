@@ -31,7 +31,6 @@ __all__ = ["check_program", "options", "size", "start", "started", "tls"]
 PRELOAD = "xnq_dist.preload"
 """Module that worker processes import before they join."""
 
-
 START = 45.0
 """Seconds for a worker's imports at its start, in addition to `cluster.timeout`."""
 
