@@ -27,15 +27,15 @@ from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.default.pooling import SPREADS
 from xnq_dist.quantify.interface import combine
-from xnq_dist.steps.allocation import (
+from xnq_dist.steps.label_plan import (
     POWER,
     SPREAD,
     Strata,
     allocate,
     choose,
-    proportional,
+    plan_labels,
+    plan_writer,
 )
-from xnq_dist.steps.label_plan import plan_labels, plan_writer
 
 AUTO = "quantifier=auto"
 
@@ -81,9 +81,9 @@ def communities_of(groups, seed: int):
     return [*within, *across]
 
 
-def strata_of(nodes, groups, sets, budget):
+def strata_of(nodes, groups, sets):
     learnt = Learnt.of(nodes, groups)
-    return Strata(nodes, learnt, sets, budget)
+    return Strata(nodes, learnt, sets)
 
 
 def norm(strata, labels):
@@ -112,7 +112,7 @@ def test_errors_before_new_labels_are_those_of_auto(
     learnt = Learnt.of(nodes, groups)
     batch = make_communities(*sets)
     parts = np.full((2, 2 * len(SPREADS)), 0.5 / len(SPREADS)) if pooled else None
-    strata = Strata(nodes, learnt, sets, 0, labelled, parts)
+    strata = Strata(nodes, learnt, sets, labelled, parts)
     found = Auto(learnt=learnt, parts=parts).estimate(batch, nodes)
     answer = combine(batch, nodes, found, labelled)
     codes = [1] if n_classes == 2 else list(range(n_classes))
@@ -125,21 +125,21 @@ def test_the_allocation_is_that_of_a_general_optimiser():
     sets = [np.flatnonzero(groups == g)[: 20 * (g + 1)] for g in range(3)]
     sets.append(np.concatenate([sets[0][:10], sets[2]]))
     budget = 40
-    strata = strata_of(nodes, groups, sets, budget)
-    labels = allocate(strata)
+    strata = strata_of(nodes, groups, sets)
+    labels = allocate(strata, budget)
     assert labels.sum() == pytest.approx(budget)
-    least = SPREAD * proportional(strata)
+    least = SPREAD * budget * strata.shares
     assert (labels >= least - 1e-9).all()
     assert (labels <= strata.sizes + 1e-9).all()
     found = minimize(
         lambda x: np.log(norm(strata, x)),
-        proportional(strata),
+        budget * strata.shares,
         bounds=list(zip(least, strata.sizes, strict=True)),
         constraints={"type": "eq", "fun": lambda x: x.sum() - budget},
         method="SLSQP",
         options={"maxiter": 500, "ftol": 1e-10},
     )
-    best, random = np.exp(found.fun), norm(strata, proportional(strata))
+    best, random = np.exp(found.fun), norm(strata, budget * strata.shares)
     assert norm(strata, labels) <= best + 0.02 * (random - best)
     assert norm(strata, labels) < random
 
@@ -169,8 +169,8 @@ def test_more_labels_than_nodes_label_all_of_them():
     nodes, groups, _ = network(3)
     free = int((nodes.labels < 0).sum())
     sets = communities_of(groups, 3)
-    strata = strata_of(nodes, groups, sets, free)
-    labels = allocate(strata)
+    strata = strata_of(nodes, groups, sets)
+    labels = allocate(strata, free)
     np.testing.assert_allclose(labels, strata.sizes)
     found = choose(strata.stratum, labels / strata.sizes, free, 0)
     np.testing.assert_array_equal(found, np.flatnonzero(nodes.labels < 0))
@@ -197,8 +197,8 @@ def simulated(seed: int, budget: int, worst: int = 8):
 
     before, *_ = widths(nodes.labels)
     target = np.argsort(-before)[:worst]
-    strata = strata_of(nodes, groups, [sets[s] for s in target], budget)
-    labels = allocate(strata)
+    strata = strata_of(nodes, groups, [sets[s] for s in target])
+    labels = allocate(strata, budget)
     picked = choose(strata.stratum, labels / strata.sizes, budget, seed)
     free = np.flatnonzero(nodes.labels < 0)
     at_random = np.random.default_rng(seed).choice(free, budget, replace=False)
@@ -255,9 +255,11 @@ def test_a_plan_is_a_table_of_unlabelled_nodes_with_weights(finished, tmp_path, 
             assert row["node_id"] in sets[row["community"]]
     assert len({row["node_id"] for row in rows}) == 20
     planned = plan.communities
-    assert planned == sorted(planned, key=lambda row: -row.now)
-    assert all(row.planned < row.now and row.published > 0 for row in planned)
-    assert max(row.planned for row in planned) <= max(row.random for row in planned)
+    assert planned == sorted(planned, key=lambda row: -row["now"])
+    assert all(row["planned"] < row["now"] and row["published"] > 0 for row in planned)
+    assert max(row["planned"] for row in planned) <= max(
+        row["random"] for row in planned
+    )
     assert plan_labels(where, 20, seed=3).table.equals(plan.table)
     others = (plan_labels(where, 20, seed=seed).table for seed in range(4, 9))
     assert not all(other.equals(plan.table) for other in others)
@@ -268,11 +270,11 @@ def test_a_plan_is_for_the_communities_that_are_named(finished):
     name = max((name for name in sets if name != "all"), key=lambda n: len(sets[n]))
     plan = plan_labels(where, 30, [name])
     (row,) = plan.communities
-    assert row.community == name
+    assert row["community"] == name
     inside = [r["community"] == name for r in plan.table.to_pylist()]
     everyone = len(sets[name]) / 300
     assert np.mean(inside) > everyone
-    assert row.planned < row.random < row.now
+    assert row["planned"] < row["random"] < row["now"]
 
 
 def test_errors_name_the_faulty_option_or_table(finished, tmp_path):
@@ -282,9 +284,9 @@ def test_errors_name_the_faulty_option_or_table(finished, tmp_path):
     for words, *asked in (
         ("there is no community 'x'", 5, ["x"]),
         (r"has no estimate, or is suppressed \(fewer than 10", 5, [small]),
-        ("name at most 1000", 5, ["x"] * 1001),
-        ("--budget and --worst must be 1 or more", 0),
-        ("and --worst at most 1000", 5, None, 1001),
+        ("--worst, or the number of --community, 1 to 1000", 5, ["x"] * 1001),
+        ("--budget must be 1 or more", 0),
+        ("--worst, or the number of --community, 1 to 1000", 5, None, 1001),
     ):
         with pytest.raises(SettingsError, match=words):
             plan_labels(where, *asked)

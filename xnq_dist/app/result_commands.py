@@ -97,15 +97,14 @@ def label_plan(
     )
     for row in plan.communities:
         now, planned, random, published = (
-            f"{100 * half:.1f}"
-            for half in (row.now, row.planned, row.random, row.published)
+            f"{100 * row[half]:.1f}"
+            for half in ("now", "planned", "random", "published")
         )
         typer.echo(
-            f"{plain(row.community, 31):<32}{row.labels:>14.0f}{now:>7}{planned:>9}"
-            f"{random:>23}{published:>11}"
+            f"{plain(row['community'], 31):<32}{row['labels']:>14.0f}{now:>7}"
+            f"{planned:>9}{random:>23}{published:>11}"
         )
-    values = {"out": out, "communities": [asdict(row) for row in plan.communities]}
-    print_json(values)
+    print_json({"out": out, "communities": plan.communities})
 
 
 def _row(row: dict[str, Any]) -> str:

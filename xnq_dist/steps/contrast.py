@@ -24,7 +24,7 @@ from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import layout
 from xnq_dist.graph.profile.inputs import answer_digests
-from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.sources import Sources
 from xnq_dist.quantify.communities import open_memberships
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.node_sums import node_sums
