@@ -11,7 +11,7 @@ from prefect import flow
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 
 from xnq_dist.core.settings import Settings
-from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.sources import Sources
 from xnq_dist.jobs import Job, run_all
 from xnq_dist.monitor.on_prefect import deployed_settings, stage, state_of
 

@@ -25,7 +25,7 @@ from xnq_dist.core.config import load_settings
 from xnq_dist.core.sections import ClusterSettings
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import RunDirectory
-from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.sources import Sources
 
 # Processes of tests import modules of tests.
 os.environ.setdefault("PYTHONSAFEPATH", "")

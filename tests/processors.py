@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_info
 from tests.conftest import small_settings, thread_workers, with_graph
 from tests.test_pipeline import whole_line
 from xnq_dist import pipeline
-from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.sources import Sources
 
 CHAOTIC = (
     "reservoir.dim=40",

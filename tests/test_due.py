@@ -25,7 +25,7 @@ from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.stages import STAGES, StageRecord
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.due import due_stages, nothing_changed
-from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.sources import Sources
 from xnq_dist.jobs import Job, each_stage
 
 

@@ -29,7 +29,7 @@ from xnq_dist.core import cluster, waiting
 from xnq_dist.core.errors import InfrastructureError
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import RunDirectory
-from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.sources import Sources
 from xnq_dist.plan import of_tables
 
 TIMEOUT = 10.0

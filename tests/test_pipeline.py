@@ -23,7 +23,7 @@ from xnq_dist.core import cluster
 from xnq_dist.core.errors import RunDirectoryError, StageError
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.due import summary
-from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.sources import Sources
 
 
 def whole_line(out, sources: Sources, settings, client) -> RunDirectory:

@@ -16,7 +16,7 @@ import pytest
 
 from tests.conftest import write_graph
 from tests.processors import embed
-from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.sources import Sources
 
 KERNELS = {
     "Haswell": "avx2",

@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import published_values
 from xnq_dist.core.config import load_settings
-from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.sources import Sources
 from xnq_dist.jobs import run_all
 
 CHOICES = {

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from xnq_dist.core.settings import Settings
     from xnq_dist.core.store import RunDirectory, read_published
     from xnq_dist.graph.generate import load_demo
-    from xnq_dist.graph.tables import Sources
+    from xnq_dist.graph.sources import Sources
     from xnq_dist.jobs import requantify, run_stages
     from xnq_dist.pipeline import (
         embed,

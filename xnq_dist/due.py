@@ -24,7 +24,7 @@ from xnq_dist.core.store import (
     fingerprint,
 )
 from xnq_dist.graph.profile.inputs import answer_digests, read_contents
-from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.sources import Sources
 
 __all__ = [
     "as_recorded",

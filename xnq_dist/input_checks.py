@@ -19,7 +19,7 @@ from xnq_dist.graph.profile.inputs import (
     profile_again,
     profile_inputs,
 )
-from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.sources import Sources
 
 if TYPE_CHECKING:
     from xnq_dist.reuse import Request

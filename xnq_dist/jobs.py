@@ -24,7 +24,7 @@ from xnq_dist.due import (
     scratch_of,
     summary,
 )
-from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.sources import Sources
 from xnq_dist.input_checks import check_inputs, check_request, check_sources
 from xnq_dist.monitor.progress import expecting, in_view, watching
 from xnq_dist.plan import Plan

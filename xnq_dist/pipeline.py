@@ -40,7 +40,7 @@ from xnq_dist.core.store import (
 from xnq_dist.core.tasks import Tasks, tasks_on
 from xnq_dist.due import elsewhere, scratch_of
 from xnq_dist.graph.profile.inputs import read_contents
-from xnq_dist.graph.tables import Sources, absolute
+from xnq_dist.graph.sources import Sources, absolute
 from xnq_dist.input_checks import check_inputs, check_request, check_sources
 from xnq_dist.plan import (
     Plan,

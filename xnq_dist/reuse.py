@@ -28,7 +28,8 @@ from xnq_dist.core.store import (
 )
 from xnq_dist.due import as_recorded, require_embeddings
 from xnq_dist.graph.profile.inputs import TableReader
-from xnq_dist.graph.tables import Sources, open_table
+from xnq_dist.graph.sources import Sources
+from xnq_dist.graph.tables import open_table
 
 __all__ = ["Request", "relabel", "take_over"]
 

@@ -26,7 +26,7 @@ from xnq_dist.api.estimate import settings_of
 from xnq_dist.core import cluster
 from xnq_dist.core.clusters import local
 from xnq_dist.core.errors import InputError, SettingsError
-from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.sources import Sources
 
 FAST: dict[str, Any] = {
     "method": "xnq",

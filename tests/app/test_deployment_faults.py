@@ -29,7 +29,7 @@ from tests.app.conftest import (
 )
 from tests.conftest import published_values, started, wait_until, write_graph
 from xnq_dist.core.config import load_settings
-from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.sources import Sources
 from xnq_dist.jobs import run_all
 
 pytestmark = [pytest.mark.server, pytest.mark.faults]

@@ -13,7 +13,7 @@ import pytest
 
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import RunDirectoryError
-from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.sources import Sources
 from xnq_dist.jobs import run_all
 
 SETTINGS = load_settings(

@@ -25,7 +25,7 @@ from xnq_dist.core.config import load_settings
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.generate import Arguments, generate
 from xnq_dist.graph.prepare import prepare
-from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.sources import Sources
 
 ACTIONS = ("prepare", "pandas")
 

@@ -33,7 +33,7 @@ from xnq_dist.evaluation.regions import communities_of
 from xnq_dist.evaluation.task import EvaluationWork, TaskSource
 from xnq_dist.graph import layout
 from xnq_dist.graph.prepare import prepare
-from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.sources import Sources
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.groups.own_groups import FINE
 from xnq_dist.quantify.default.auto import Auto

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from scipy import sparse
 
 from xnq_dist.core.config import load_settings
-from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.sources import Sources
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.jobs import run_all
 

@@ -34,7 +34,8 @@ from xnq_dist.graph.edge_tasks import read_edges
 from xnq_dist.graph.generate import Arguments, generate
 from xnq_dist.graph.labels import read_nodes
 from xnq_dist.graph.partition import divide
-from xnq_dist.graph.tables import Sources, open_table
+from xnq_dist.graph.sources import Sources
+from xnq_dist.graph.tables import open_table
 
 
 def high_water() -> float:

@@ -24,7 +24,7 @@ from xnq_dist.core.config import load_settings
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.generate import Arguments, generate
 from xnq_dist.graph.prepare import prepare
-from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.sources import Sources
 from xnq_dist.reservoir.embed import reservoir_spec
 from xnq_dist.reservoir.exchange import Exchange
 from xnq_dist.reservoir.states import Supersteps

@@ -13,7 +13,7 @@ from tests.conftest import small_settings
 from xnq_dist.core.errors import XnqError
 from xnq_dist.core.redaction import redacted
 from xnq_dist.core.store import Folder, RunDirectory
-from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.sources import Sources
 
 SECRETS = st.text(string.ascii_letters + string.digits + "+/=%:._~-", min_size=6)
 

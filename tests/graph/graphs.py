@@ -14,7 +14,7 @@ from xnq_dist.core.config import load_settings
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import csr, layout
 from xnq_dist.graph.prepare import prepare
-from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.sources import Sources
 
 
 @dataclass(frozen=True)

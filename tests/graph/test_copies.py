@@ -30,7 +30,7 @@ from xnq_dist.graph.edge_tasks import EdgeSort
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.parquet_tables import ParquetFile
 from xnq_dist.graph.profile.inputs import answer_digests, profile_inputs, read_contents
-from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.sources import Sources
 from xnq_dist.graph.text_tables import TextFile
 from xnq_dist.plan import check_scratch_fits
 from xnq_dist.quantify.communities import open_memberships

@@ -9,7 +9,8 @@ import pytest
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InputError
 from xnq_dist.graph.head import count_tables
-from xnq_dist.graph.tables import Sources, open_table
+from xnq_dist.graph.sources import Sources
+from xnq_dist.graph.tables import open_table
 
 
 def test_a_small_csv_has_its_rows(tmp_path):

@@ -12,7 +12,8 @@ import pytest
 from tests.conftest import flip
 from xnq_dist.core.errors import InputError
 from xnq_dist.graph.keys import ids_of
-from xnq_dist.graph.tables import Batch, absolute, open_table
+from xnq_dist.graph.sources import absolute
+from xnq_dist.graph.tables import Batch, open_table
 from xnq_dist.graph.values import one_form, plain_values, show
 
 

@@ -16,7 +16,7 @@ from xnq_dist.core.stages import streams
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import layout
 from xnq_dist.graph.prepare import prepare
-from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.sources import Sources
 from xnq_dist.groups.detection import detect, detect_streamed
 from xnq_dist.groups.leiden import leiden, number_by_size
 

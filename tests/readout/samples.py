@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tests.conftest import write_graph
 from xnq_dist.core.progress import silent
-from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.sources import Sources
 from xnq_dist.readout.fit import fit_rows, held_out_logits
 from xnq_dist.readout.folds import plan_folds
 from xnq_dist.readout.logistic import FitJob, LinearModel, fit_jobs

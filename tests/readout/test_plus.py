@@ -17,7 +17,7 @@ from xnq_dist.core.errors import DoesNotFitError, InputError
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.evaluation.methods.embedded import plus_scores
 from xnq_dist.graph.layout import load_labels, node_index, read_adjacency
-from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.sources import Sources
 from xnq_dist.readout.plus import learning
 from xnq_dist.readout.plus.first_stage import node_folds
 from xnq_dist.readout.plus.label_features import read_features

@@ -19,7 +19,7 @@ from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.layout import node_index
 from xnq_dist.graph.profile.inputs import check_findings, profile_inputs
-from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.sources import Sources
 
 BASE = (*PLUS, "columns.features=features", "partitions=1")
 

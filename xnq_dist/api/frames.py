@@ -22,7 +22,7 @@ from scipy import sparse
 from xnq_dist.core.arrays import Ints
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.sections import ColumnSettings
-from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.sources import Sources
 from xnq_dist.graph.values import column_of, without_views
 
 __all__ = ["Tables", "is_matrix", "members_of", "plain", "tables_of", "written"]

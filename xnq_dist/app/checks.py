@@ -24,7 +24,7 @@ from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.sections import ClusterSettings
 from xnq_dist.core.store import RUN, Folder, RunDirectory, verify
 from xnq_dist.due import due_stages
-from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.sources import Sources
 from xnq_dist.monitor.status import standing
 
 __all__ = ["Check", "disk", "examine", "examine_directory", "files"]

@@ -117,7 +117,7 @@ def run(
     from xnq_dist.core.config import load_settings
     from xnq_dist.core.store import RunDirectory
     from xnq_dist.due import nothing_changed, scratch_of
-    from xnq_dist.graph.tables import Sources
+    from xnq_dist.graph.sources import Sources
     from xnq_dist.monitor.status import recorded
 
     chosen = load_settings(config, settings or ())
@@ -160,7 +160,7 @@ def profile(
     from xnq_dist.core.config import load_settings
     from xnq_dist.graph.profile.headers import check_headers
     from xnq_dist.graph.profile.inputs import lines, profile_inputs
-    from xnq_dist.graph.tables import Sources
+    from xnq_dist.graph.sources import Sources
 
     chosen = load_settings(config, settings or ())
     sources = Sources(nodes, edges, memberships)
@@ -282,7 +282,7 @@ def estimate(
     begin("planning")
     from xnq_dist import pipeline
     from xnq_dist.core.config import load_settings
-    from xnq_dist.graph.tables import Sources
+    from xnq_dist.graph.sources import Sources
     from xnq_dist.plan import GraphSize, check_client_fits, check_fits
 
     chosen = load_settings(config, settings or ())

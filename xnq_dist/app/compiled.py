@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from xnq_dist.core.config import load_settings
 from xnq_dist.graph.generate import Arguments, generate
-from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.sources import Sources
 from xnq_dist.jobs import run_all
 
 __all__ = ["compile_kernels"]

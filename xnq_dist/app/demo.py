@@ -19,7 +19,7 @@ from xnq_dist.core.config import load_settings
 from xnq_dist.core.store import read_published
 from xnq_dist.evaluation.rivals import plain_features
 from xnq_dist.graph.generate import demo_network
-from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.sources import Sources
 from xnq_dist.jobs import run_all
 from xnq_dist.monitor.status import recorded
 from xnq_dist.reservoir.context import matrix_of

@@ -11,7 +11,7 @@ from typing import Any
 
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.settings import Settings
-from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.sources import Sources
 from xnq_dist.monitor.progress import START, log_lines, watching
 
 __all__ = ["console_progress", "run_as_flow"]

@@ -21,7 +21,8 @@ from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Folder, deleting_damage
 from xnq_dist.evaluation.task import TaskSource
 from xnq_dist.graph.feature_types import chosen_columns
-from xnq_dist.graph.tables import Sources, open_table
+from xnq_dist.graph.sources import Sources
+from xnq_dist.graph.tables import open_table
 from xnq_dist.monitor.progress import in_view
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from xnq_dist.core.sections import ColumnSettings
 from xnq_dist.core.settings import Settings
 from xnq_dist.graph.feature_types import LEVELS, chosen_columns, kind_of
 from xnq_dist.graph.profile.headers import check_headers
-from xnq_dist.graph.tables import Sources, Table
+from xnq_dist.graph.sources import Sources
+from xnq_dist.graph.tables import Table
 
 __all__ = [
     "count_features",

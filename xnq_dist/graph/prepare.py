@@ -45,8 +45,9 @@ from xnq_dist.graph.partition import divide
 from xnq_dist.graph.partition_files import write_partitions
 from xnq_dist.graph.profile.inputs import read_contents
 from xnq_dist.graph.scaling import CONSTANT
+from xnq_dist.graph.sources import Sources
 from xnq_dist.graph.spectral import adjacency_radius, is_symmetric
-from xnq_dist.graph.tables import Sources, Table
+from xnq_dist.graph.tables import Table
 from xnq_dist.graph.values import column_of
 
 __all__ = ["partitions_table", "prepare"]

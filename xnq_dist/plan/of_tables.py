@@ -18,7 +18,7 @@ from xnq_dist.core.waiting import Heartbeats
 from xnq_dist.graph import needs as graph
 from xnq_dist.graph.head import count_tables
 from xnq_dist.graph.needs import task_bytes
-from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.sources import Sources
 from xnq_dist.groups import needs as groups
 from xnq_dist.groups.detection import groups_by_all_edges
 from xnq_dist.plan.figures import Plan, expected_seconds, with_cluster

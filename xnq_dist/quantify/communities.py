@@ -27,7 +27,8 @@ from xnq_dist.graph.keys import ids_of
 from xnq_dist.graph.labels import valid_text
 from xnq_dist.graph.profile.headers import columns_of
 from xnq_dist.graph.sort import PairSorter, SparseRows
-from xnq_dist.graph.tables import Batch, Sources, Table
+from xnq_dist.graph.sources import Sources
+from xnq_dist.graph.tables import Batch, Table
 from xnq_dist.graph.values import one_form
 from xnq_dist.quantify.interface import Communities
 

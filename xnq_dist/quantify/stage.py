@@ -35,7 +35,7 @@ from xnq_dist.core.store import (
 from xnq_dist.core.waiting import gather, result, run_on_workers
 from xnq_dist.graph import layout
 from xnq_dist.graph.profile.inputs import answer_digests
-from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.sources import Sources
 from xnq_dist.quantify.batches import (
     BatchJob,
     CommunityBatch,

@@ -38,7 +38,7 @@ from xnq_dist.core.store import (
 from xnq_dist.due import nothing_changed
 from xnq_dist.graph import contents
 from xnq_dist.graph.profile.inputs import read_contents
-from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.sources import Sources
 from xnq_dist.jobs import run_stages
 from xnq_dist.steps.publish import publish
 

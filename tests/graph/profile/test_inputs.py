@@ -17,7 +17,8 @@ from xnq_dist.core.config import load_settings
 from xnq_dist.core.store import Folder
 from xnq_dist.graph import contents
 from xnq_dist.graph.profile.inputs import profile_inputs, read_contents
-from xnq_dist.graph.tables import Sources, Table
+from xnq_dist.graph.sources import Sources
+from xnq_dist.graph.tables import Table
 
 SETTINGS = load_settings(overrides=["columns.features=[age,income]"])
 

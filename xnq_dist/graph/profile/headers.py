@@ -6,7 +6,8 @@ from xnq_dist.core.errors import InfrastructureError, InputError
 from xnq_dist.core.sections import ColumnSettings
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.stages import choose_source
-from xnq_dist.graph.tables import Sources, Table
+from xnq_dist.graph.sources import Sources
+from xnq_dist.graph.tables import Table
 
 __all__ = ["PLACE", "check_headers", "columns_of", "feature_columns", "names_read"]
 

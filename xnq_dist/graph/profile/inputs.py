@@ -28,7 +28,8 @@ from xnq_dist.graph.contents import (
 from xnq_dist.graph.feature_types import chosen_columns
 from xnq_dist.graph.keys import ids_of
 from xnq_dist.graph.profile.headers import PLACE, columns_of, feature_columns
-from xnq_dist.graph.tables import Sources, Table, open_table
+from xnq_dist.graph.sources import Sources
+from xnq_dist.graph.tables import Table, open_table
 from xnq_dist.graph.values import of_one_type
 
 if TYPE_CHECKING:
