@@ -282,9 +282,8 @@ def test_errors_name_the_faulty_option_or_table(finished, tmp_path):
     for words, *asked in (
         ("there is no community 'x'", 5, ["x"]),
         (r"has no estimate, or is suppressed \(fewer than 10", 5, [small]),
-        ("--worst, or the number of --community, 1 to 1000", 5, ["x"] * 1001),
-        ("--budget must be 1 or more", 0),
-        ("--worst, or the number of --community, 1 to 1000", 5, None, 1001),
+        ("--budget and --worst must be 1 or more", 0),
+        ("--budget and --worst must be 1 or more", 5, None, 0),
     ):
         with pytest.raises(SettingsError, match=words):
             plan_labels(where, *asked)

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
+from scipy.sparse import csr_array
 
 from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.errors import SettingsError
@@ -35,7 +36,6 @@ from xnq_dist.steps.contrast import Finished
 
 __all__ = ["LabelPlan", "plan_labels", "plan_writer"]
 
-MAX_COMMUNITIES = 1000
 POWER = 8.0
 """Order of the norm of the half-widths that is minimised: close to their maximum."""
 SPREAD = 0.2
@@ -98,12 +98,8 @@ def plan_labels(
     The new labels represent all nodes that are unlabelled now, each ``label_weight`` of
     them; nodes that were labelled before represent themselves and have the weight 1.
     """
-    number = len(communities) if communities else worst
-    if budget < 1 or not 1 <= number <= MAX_COMMUNITIES:
-        raise SettingsError(
-            "--budget must be 1 or more, and --worst, or the number of --community, 1 "
-            f"to {MAX_COMMUNITIES}"
-        )
+    if budget < 1 or worst < 1:
+        raise SettingsError("--budget and --worst must be 1 or more")
     run = Finished(location)
     widths = (run.view.upper - run.view.lower).max(axis=1) / 2
     places = _targets(run, communities, worst, widths)
@@ -120,7 +116,7 @@ def plan_labels(
     )
     order, inside = np.argsort(-now, kind="stable"), strata.inside
     # The nodes of a stratum are in the same communities.
-    widest = pa.array(order[inside[order].argmax(axis=0)], mask=~inside.any(axis=0))
+    widest = pa.array(order[inside[order].argmax(axis=0)], mask=inside.sum(axis=0) == 0)
     stratum, names = strata.stratum[picked], run.view.names.take(places)
     table = pa.table(
         {
@@ -220,16 +216,19 @@ class Strata:
         self.stratum = np.full(len(free), -1, np.int64)
         """Stratum of every node, -1 where it is labelled, shape (N,)."""
         self.stratum[free] = of_free
-        self.inside = np.zeros((len(communities), len(self.sizes)))
+        batch = Communities.of(communities)
+        inner = batch.only(free)
+        cells = inner.community, self.stratum[inner.members]
+        shape = len(communities), len(self.sizes)
+        self.inside: Any = csr_array((np.ones(len(inner.members)), cells), shape)
         """1 where a stratum is in a community, else 0, shape (S, H)."""
-        for s, members in enumerate(communities):
-            self.inside[s, self.stratum[members[free[members]]]] = 1.0
-        inner = np.clip(f[:, codes], learnt.least, 1 - learnt.least)
-        weights = [np.bincount(of_free, w) for w in (inner * (1 - inner)).T]
+        self.inside.sum_duplicates()
+        self.inside.data[:] = 1.0
+        f = np.clip(f[:, codes], learnt.least, 1 - learnt.least)
+        weights = [np.bincount(of_free, w) for w in (f * (1 - f)).T]
         self.weights = np.stack(weights, axis=1) / self.sizes[:, None]
         """Mean of f (1 - f) of each stratum, shape (H, K)."""
-        batch, auto = Communities.of(communities), Auto(learnt=learnt, parts=parts)
-        found = auto.in_scenario(None, batch, nodes)
+        found = Auto(learnt=learnt, parts=parts).in_scenario(None, batch, nodes)
         made = combine(batch, nodes, found, labelled)
         number = made.n_nodes if labelled == "count" else made.n_estimated
         now = np.nan_to_num(made.sd[:, codes]) ** 2
