@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -39,8 +40,43 @@ WORDS = {
 }
 """Names of types."""
 
+PLAIN = (
+    ("null", r"~|null|Null|NULL|", ("~", "n", "N", "")),
+    ("int", r"[-+]?(0|[1-9][0-9_]*)", "-+0123456789"),
+    (
+        "float",
+        r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=e|E))([eE][-+]?[0-9]+)?",
+        "-+.0123456789",
+    ),
+)
+"""What a plain word of YAML is if it is not text, and its first characters."""
+
 SAID = ("value_error", "greater_than", "less_than")
 """Beginnings of the types of errors whose message says what is allowed."""
+
+
+class Loader(yaml.SafeLoader):
+    """YAML whose words are as written: yes, off, 01, 0x10 and dates are text.
+
+    A key that occurs twice in a mapping is an error.
+    """
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        """The mapping of a node."""
+        keys = [str(key.value) for key, _ in node.value]
+        if twice := {key for key in keys if keys.count(key) > 1} - {"<<"}:
+            what = f"{', '.join(sorted(twice))}: named twice"
+            raise yaml.MarkedYAMLError(None, None, what, node.start_mark)
+        return dict(super().construct_mapping(node, deep))
+
+
+Loader.yaml_implicit_resolvers = {"<": Loader.yaml_implicit_resolvers["<"]}
+for _tag, _form, _first in PLAIN:
+    Loader.add_implicit_resolver(
+        f"tag:yaml.org,2002:{_tag}",
+        re.compile(f"^(?:{_form})$"),
+        [*_first],
+    )
 
 
 def load_settings(
@@ -81,7 +117,7 @@ def load_settings(
                 "--set seed=1"
             )
         try:
-            value = yaml.safe_load(text)
+            value = yaml.load(text, Loader)  # noqa: S506 (a SafeLoader)
         except (yaml.YAMLError, RecursionError) as error:
             raise SettingsError(
                 f"--set {override[:200]!r}: the value is not YAML: quote it"
@@ -113,7 +149,8 @@ def recorded_settings(
 
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        values = yaml.load(text, Loader)  # noqa: S506 (a SafeLoader)
     except OSError as error:
         raise SettingsError(
             f"settings file {path} cannot be read ({error.strerror}): check --config"
@@ -124,7 +161,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         raise SettingsError(
             f"settings file {path} must hold keys and values, such as seed: 1"
         )
-    return values or {}
+    return merged(*(nested(str(key), value) for key, value in (values or {}).items()))
 
 
 def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:

@@ -91,7 +91,9 @@ Name = Annotated[str, Field(pattern=r"^[^\s'\"$`;&|<>]+$")]
 
 
 def _as_text(value: Any) -> Any:
-    # As in the tables: YAML reads 1, true and null as other types.
+    # As in the tables: YAML reads 1 and null as other types.
+    if isinstance(value, bool):
+        return str(value)
     return json.dumps(value) if isinstance(value, int | float | None) else value
 
 

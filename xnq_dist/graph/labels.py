@@ -8,6 +8,7 @@ label is ignored, and a node with a role other than `ROLES` is taken as unlabell
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -242,8 +243,11 @@ def plain_labels(batch: Batch, column: str, missing: Missing) -> pa.Array:
     if not missing or (auto and not pt.is_string(array.type)):
         return array
     text = pc.utf8_trim_whitespace(array) if auto else array.cast(pa.string())
-    words = pa.array(NULL_WORDS if auto else missing, pa.string())
-    return pc.if_else(pc.is_in(text, words), pa.scalar(None, array.type), array)
+    words = [*(NULL_WORDS if auto else missing)]
+    if not pt.is_string(array.type):  # numbers and booleans by value: 99.0, True
+        words = [re.sub(r"\.0*$", "", word).lower() for word in words]
+    none = pc.is_in(text, pa.array(words, pa.string()))
+    return pc.if_else(none, pa.scalar(None, array.type), array)
 
 
 def _typed_labels(batch: Batch, column: str) -> pa.Array:
