@@ -87,7 +87,7 @@ def test_all_wrong_settings_are_named_in_one_message():
 def test_overrides_win_over_the_file(tmp_path):
     file = tmp_path / "s.yaml"
     file.write_text("seed: 7\nreservoir: {dim: 64, supersteps: 5}\n")
-    found = load_settings(file, ["reservoir.dim=32", "columns.features=[a, b]"])
+    found = load_settings([file], ["reservoir.dim=32", "columns.features=[a, b]"])
     assert (found.seed, found.reservoir.dim, found.reservoir.supersteps) == (7, 32, 5)
     assert found.columns.features == ["a", "b"]
 
@@ -107,12 +107,12 @@ def test_bad_settings_files_are_named(tmp_path, content, message):
     if content is not None:
         file.write_text(content)
     with pytest.raises(SettingsError, match=message):
-        load_settings(file)
+        load_settings([file])
 
 
 def test_empty_settings_file_is_the_defaults(tmp_path):
     (tmp_path / "s.yaml").write_text("")
-    assert load_settings(tmp_path / "s.yaml") == Settings()
+    assert load_settings([tmp_path / "s.yaml"]) == Settings()
 
 
 def test_settings_are_few():
@@ -136,7 +136,7 @@ def test_a_removed_setting_is_refused_with_what_became_of_it(name, tmp_path):
     file.write_text(yaml.safe_dump(value))
     gone = f"{name}: this setting is gone: {removed_settings()[name]}"
     with pytest.raises(SettingsError, match=re.escape(gone)):
-        load_settings(file)
+        load_settings([file])
     with pytest.raises(SettingsError, match=re.escape(gone)):
         load_settings(overrides=[f"{name}=1"])
 

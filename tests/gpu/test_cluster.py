@@ -27,7 +27,7 @@ def cuda(*overrides):
 
 
 def test_the_settings_for_gpus_are_as_documented():
-    settings = load_settings(Path(__file__).parents[2] / "deploy" / "gpu.yaml")
+    settings = load_settings([Path(__file__).parents[2] / "deploy" / "gpu.yaml"])
     assert (settings.backend, settings.cluster.kind) == ("gpu", "cuda")
 
 

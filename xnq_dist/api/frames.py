@@ -92,14 +92,14 @@ def tables_of(
         added += [("scores", *item) for item in scores.items()]
     for what, name, values in added:
         if values is not None:
-            values = _column(_by_node(values, nodes, ids, what), what)
+            values = _by_node(values, nodes, ids, what, columns.node_id)
+            values = _column(values, what)
             _in_order(len(values), ids, what, "row")
             kept = [each for each in table.column_names if each != name]
             table = table.select(kept).append_column(name, values)
     implied: dict[str, Any] = {}
     if scores is not None:
-        names = [scores] if isinstance(scores, str) else list(scores)
-        implied["columns.scores"] = names
+        implied["columns.scores"] = _names_of(scores, graph.nodes, columns)
     edges, directed = graph.edges, graph.directed
     if is_matrix(edges):
         ids = _in_order(edges.shape[0], ids, "edges", "row")
@@ -108,6 +108,24 @@ def tables_of(
         implied["input.directed"] = directed
     members = members_of(memberships, ids, columns, nodes)[1]
     return Tables(table, _table(edges, "edges"), members, implied)
+
+
+def _names_of(scores: Any, nodes: Any, columns: ColumnSettings) -> list[str]:
+    """Names of the columns of scores."""
+    names = [scores] if isinstance(scores, str) else list(scores)
+    if not all(isinstance(name, str) for name in names):
+        raise InputError(
+            f"scores is {_kind(scores)}: give names of columns, or a mapping from a "
+            "name to one value a node"
+        )
+    there = () if isinstance(nodes, str) else nodes.column_names
+    if hasattr(scores, "items") and (twice := {*names} & {*there}):
+        raise InputError(
+            f"scores and nodes both have {min(twice)!r}: give the scores another name"
+        )
+    if columns.scores:
+        raise InputError("scores and columns.scores are both given: leave one out")
+    return names
 
 
 def members_of(
@@ -149,7 +167,8 @@ def members_of(
     groups = [(key, plain(group)) for key, group in entries]
     named = isinstance(values, Mapping)
     if not named and all(_is_value(group) for _, group in groups):
-        of_node = _array(_by_node(values, graph, ids, "memberships"), "memberships")
+        of_node = _by_node(values, graph, ids, "memberships", columns.node_id)
+        of_node = _array(of_node, "memberships")
         ids = _in_order(len(of_node), ids, "memberships", "community")
         table = pa.table({columns.community: of_node, columns.member: ids})
         return None, table.filter(of_node.is_valid())
@@ -226,9 +245,9 @@ def _of_networkx(graph: Any, columns: ColumnSettings) -> Graph:
     ends = list(graph.edges(data=columns.weight or "weight"))
     src, dst, weight = ([edge[at] for edge in ends] for at in range(3))
     edges = {columns.src: pa.array(src, ids.type), columns.dst: pa.array(dst, ids.type)}
-    weights = _array(weight, "the weights of the graph")
-    if columns.weight and weights.null_count < len(weights):
-        edges[columns.weight] = weights.fill_null(1)
+    if columns.weight and any(each is not None for each in weight):
+        weight = [1 if each is None else each for each in weight]
+        edges[columns.weight] = _array(weight, "the weights of the graph")
     nodes[columns.node_id] = ids  # not an attribute of this name
     return Graph(pa.table(nodes), pa.table(edges), graph.is_directed())
 
@@ -309,25 +328,37 @@ def _table(value: Any, what: str) -> pa.Table | str:
         ) from error
 
 
-def _by_node(values: Any, nodes: Any, ids: pa.Array | None, what: str) -> Any:
+def _by_node(
+    values: Any, nodes: Any, ids: pa.Array | None, what: str, node_id: str
+) -> Any:
     """A pandas object's rows in the order of the nodes, by its index.
 
-    The index holds node ids, or is that of `nodes`; a node that it lacks gets no value.
-    Other objects, and a plain range, are in the order of the nodes already.
+    The index is that of `nodes`, or holds node ids: certainly if it is named `node_id`;
+    a node that it lacks gets no value. Other objects, and a plain range, are in the
+    order of the nodes already.
     """
     if not hasattr(values, "reindex"):
         return values
     index = values.index
+    by_id = index.name == node_id
+    of_rows = not by_id and hasattr(nodes, "reindex")
+    if of_rows and index.equals(nodes.index):
+        return values
     if not index.is_unique:
         raise InputError(
             f"{what} has repeated values in its index: name each node once"
         )
-    if hasattr(nodes, "reindex") and index.isin(nodes.index).all():
+    known = [] if ids is None else ids.to_pylist()
+    unknown = index[~index.isin(known)]
+    if of_rows and index.isin(nodes.index).all():
+        if not len(unknown) and known != [*nodes.index]:
+            raise InputError(
+                f"{what} has an index of node ids or of rows of nodes: name it "
+                f"{node_id!r} if it holds ids, else reindex it to that of nodes"
+            )
         return values.reindex(nodes.index)
     if ids is None or (index.name is None and [*index] == [*range(len(ids))]):
         return values
-    known = ids.to_pylist()
-    unknown = index[~index.isin(known)]
     if len(unknown):
         raise InputError(
             f"{what} has an index with {unknown[0]!r}, which is no node id and not in "

@@ -166,6 +166,8 @@ class NetworkQuantifier(BaseEstimator):  # type: ignore[misc]
                 )
         elif graph is not None:
             wanted = pa.array(np.asarray(plain(graph)))
+            if pa.types.is_boolean(wanted.type):
+                raise ValueError("predict_proba takes node ids, not a mask")
         rows = pc.index_in(wanted.cast(table["node_id"].type), table["node_id"])
         if rows.null_count:
             raise ValueError("predict_proba names a node that is not in the graph")

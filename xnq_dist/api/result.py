@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xnq_dist.core.config import recorded_settings
+from xnq_dist.core.errors import RunDirectoryError
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.store import RunDirectory, read_published
 from xnq_dist.graph.profile.findings import Finding
@@ -42,7 +43,6 @@ class PrevalenceResult:
         self.run = str(run)
         """The run directory; ``xnq-dist`` commands take it."""
         self._version = read_published(run)
-        self._directory = RunDirectory(run)
         self.report = str(Path(self.run, "report.html"))
         """Path of the report page."""
         verdict = self._version.manifest.facts.get("verdict", {})
@@ -50,6 +50,17 @@ class PrevalenceResult:
         """Sentences on the result: what it shows, how sure it is, what to do next."""
         if folder is not None:
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+
+    @property
+    def _directory(self) -> RunDirectory:
+        """The run directory; an error if another run has published there since."""
+        run = RunDirectory(self.run)
+        if run.current_id() != self._version.run_id:
+            raise RunDirectoryError(
+                f"{self.run} has newer results than {self._version.run_id}, which this "
+                "object shows: make it again, or give each run its own out"
+            )
+        return run
 
     @cached_property
     def prevalence(self) -> pa.Table:
@@ -115,8 +126,13 @@ class PrevalenceResult:
         pyarrow.Table
             ``class_name``, the shares ``first`` and ``second``, their ``difference``
             with ``se``, the interval ``lower`` and ``upper``, and ``pvalue``.
+
+        Raises
+        ------
+        RunDirectoryError
+            When another run has published in the run directory since.
         """
-        return contrast(self.run, first, second)
+        return contrast(self._directory.location, first, second)
 
     @cached_property
     def _page(self) -> Page:

@@ -120,7 +120,7 @@ def run(
     from xnq_dist.graph.sources import Sources
     from xnq_dist.monitor.status import recorded
 
-    chosen = load_settings(config, settings or ())
+    chosen = load_settings(config or (), settings or ())
     sources = Sources(nodes, edges, memberships)
     if prefect:
         from xnq_dist.app.running import run_as_flow
@@ -162,7 +162,7 @@ def profile(
     from xnq_dist.graph.profile.inputs import lines, profile_inputs
     from xnq_dist.graph.sources import Sources
 
-    chosen = load_settings(config, settings or ())
+    chosen = load_settings(config or (), settings or ())
     sources = Sources(nodes, edges, memberships)
     check_headers(sources, chosen)
     found = profile_inputs(sources, chosen)
@@ -285,7 +285,7 @@ def estimate(
     from xnq_dist.graph.sources import Sources
     from xnq_dist.plan import GraphSize, check_client_fits, check_fits
 
-    chosen = load_settings(config, settings or ())
+    chosen = load_settings(config or (), settings or ())
     n_nodes, n_edges = _count(nodes), _count(edges)
     if n_nodes is None or n_edges is None:
         plan = pipeline.estimate(Sources(nodes, edges, memberships), chosen)

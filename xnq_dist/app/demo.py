@@ -59,7 +59,7 @@ def run_demo(out: str, seed: int = 0) -> tuple[str, dict[str, Any]]:
     chosen.write_text(text, encoding="utf-8")
     sources = Sources(paths["nodes"], paths["edges"], paths["memberships"])
     with recorded(run):
-        summary = run_all(sources, run, load_settings(chosen))
+        summary = run_all(sources, run, load_settings([chosen]))
     summary["compared"] = _compared(summary["run"], paths)
     summary["seconds"] = elapsed()
     return "\n".join([*summary_lines(summary), *_table(summary)]), summary

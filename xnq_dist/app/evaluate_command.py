@@ -112,7 +112,7 @@ def evaluate(
     from xnq_dist.evaluation.designs import DESIGNS
     from xnq_dist.evaluation.regions import KINDS
 
-    chosen = load_settings(config, settings or ())
+    chosen = load_settings(config or (), settings or ())
     asked = None
     if quantifiers:
         asked = _names(quantifiers, "--quantifiers", QUANTIFIERS)

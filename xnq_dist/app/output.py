@@ -46,9 +46,11 @@ Json = Annotated[
 ]
 """`main` looks for it itself, so that wrong options are reported in JSON, too."""
 Config = Annotated[
-    Path | None,
+    list[Path] | None,
     typer.Option(
-        help="YAML file with settings.", show_default=False, rich_help_panel="Settings"
+        help="YAML file with settings; may be repeated.",
+        show_default=False,
+        rich_help_panel="Settings",
     ),
 ]
 Set = Annotated[

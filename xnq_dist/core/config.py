@@ -80,25 +80,25 @@ for _tag, _form, _first in PLAIN:
 
 
 def load_settings(
-    file: str | Path | None = None,
+    files: Iterable[str | Path] = (),
     overrides: Iterable[str] = (),
     base: Mapping[str, Any] | None = None,
 ) -> Settings:
-    """Settings from a YAML file and ``a.b=value`` overrides.
+    """Settings from YAML files and ``a.b=value`` overrides; later ones win.
 
     Parameters
     ----------
-    file
-        YAML file with the names of `Settings`, or None.
+    files
+        YAML files with the names of `Settings`.
     overrides
         Texts ``key.key=value``; the value is read as YAML.
     base
-        Values that the file and `overrides` replace, as nested mappings.
+        Values that the files and `overrides` replace, as nested mappings.
 
     Raises
     ------
     SettingsError
-        When the file cannot be read, or any key is unknown or out of range; the
+        When a file cannot be read, or any key is unknown or out of range; the
         message names every key at fault.
 
     Examples
@@ -106,9 +106,7 @@ def load_settings(
     >>> load_settings(overrides=["reservoir.dim=64"]).reservoir.dim
     64
     """
-    layers = [base or {}]
-    if file is not None:
-        layers.append(_read_yaml(Path(file)))
+    layers = [base or {}, *(_read_yaml(Path(file)) for file in files)]
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals or not key.strip():
@@ -122,6 +120,9 @@ def load_settings(
             raise SettingsError(
                 f"--set {override[:200]!r}: the value is not YAML: quote it"
             ) from error
+        if key.strip() in dict(known_settings(Settings)):
+            # A mapping, such as `labels.prior`, replaces one before.
+            layers.append(nested(key.strip(), None))
         layers.append(nested(key.strip(), value))
     return validate_settings(merged(*layers))
 

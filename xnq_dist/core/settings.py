@@ -115,6 +115,11 @@ class Settings(Section):
                 "columns.scores needs method = xnq+, the readout that takes scores: "
                 "set method = xnq+, or name these columns in columns.features"
             )
+        if self.communities == f"column:{self.columns.node_id}":
+            yield (
+                f"communities = {self.communities} is the column of node ids: name "
+                "that of the communities"
+            )
         weighted = self.labels.drawn == "weighted"
         if weighted != (self.columns.label_weight is not None):
             yield (

@@ -41,7 +41,7 @@ def filesystem_of(text: str, what: str) -> tuple[Any, str]:
         When there is no such filesystem; `what` names the table.
     """
     if "://" not in text:
-        return pafs.LocalFileSystem(), str(Path(text).expanduser().absolute())
+        return pafs.LocalFileSystem(), str(Path(os.path.expanduser(text)).absolute())
     # Wildcards are not allowed in a URI: open the part before them.
     fixed, query = split_query(text)
     rest = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -65,5 +66,5 @@ class Sources:
 
 def absolute(path: str) -> str:
     """A table's absolute path, or its URI without credentials."""
-    kept = path if "://" in path else str(Path(path).expanduser().absolute())
+    kept = path if "://" in path else str(Path(os.path.expanduser(path)).absolute())
     return str(redacted(kept))

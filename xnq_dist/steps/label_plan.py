@@ -178,8 +178,8 @@ def _targets(
         names = run.view.names.take(chosen[~narrow]).to_pylist()
         raise SettingsError(
             f"no interval to narrow: {', '.join(map(repr, names))} of "
-            f"{run.directory.uri}: name other communities, give more members, or lower "
-            "disclosure.min_size"
+            f"{run.directory.uri}, suppressed or with labelled members alone: name "
+            "other communities, or lower disclosure.min_size"
         )
     return np.asarray(chosen[narrow])
 

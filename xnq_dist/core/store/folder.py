@@ -67,7 +67,7 @@ class Folder:
         if "://" in text:
             before, query = split_query(text)
             return cls(before.rstrip("/") + query)
-        return cls(str(Path(text).expanduser().absolute()))
+        return cls(str(Path(os.path.expanduser(text)).absolute()))
 
     @property
     def is_local(self) -> bool:

@@ -24,6 +24,11 @@ FEW_NUMBERS = 50
 """Whole numbers up to which they are classes, where each has some labels."""
 LABELS_A_CLASS = 3
 """Mean number of labels below which that many classes look like names."""
+UNLABELLED = {
+    *("unknown", "unlabelled", "unlabeled", "not labelled", "not labeled", "missing"),
+    *("undefined", "none", "nil", "-", "n.a."),
+}
+"""Labels, without case, that hardly name a class."""
 FEWEST_LABELS = 2
 """Labels that every class needs."""
 MATCHED = 0.5
@@ -94,7 +99,7 @@ def _labels(settings: Settings, nodes: Facts) -> Iterator[Finding]:
     if odd is not None:
         yield found(
             "label-odd",
-            f"holds {odd!r} ({counts[odd]:,} nodes) next to numbers: set "
+            f"holds {odd!r} ({counts[odd]:,} nodes), unlike a class: set "
             f"{missing(odd)} if it means unlabelled, or labels.missing=[] if it is a "
             "class",
         )
@@ -135,7 +140,10 @@ def _labels(settings: Settings, nodes: Facts) -> Iterator[Finding]:
 
 
 def _odd_label(counts: Mapping[Any, int]) -> Any:
-    """-1 or the one word among several numbers; None: there is no such label."""
+    """A word of `UNLABELLED`, or -1 or the one word among several numbers, or None."""
+    for value in counts:
+        if str(value).strip().casefold() in UNLABELLED:
+            return value
     number = r"\s*[-+.\d]+\s*"
     words = [v for v in counts if not re.fullmatch(number, text_of_label(v))]
     odd = words or [value for value in counts if str(value) == "-1"]
