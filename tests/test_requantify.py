@@ -221,9 +221,12 @@ def test_settings_of_other_embeddings_are_refused(tmp_path, graph, run, client):
             requantify(client, run, tmp_path / "b", overrides=[override])
 
 
-def test_a_page_about_a_class_that_does_not_exist_is_refused(tmp_path, run, client):
-    with pytest.raises(SettingsError, match=r"report\.class = robot is not a class"):
-        requantify(client, run, tmp_path / "b", overrides=["report.class=robot"])
+@pytest.mark.parametrize("value", ["class=robot", "class_names={robot: bots}"])
+def test_a_page_about_a_class_that_does_not_exist_is_refused(
+    tmp_path, run, client, value
+):
+    with pytest.raises(SettingsError, match=r"report\..* = robot is not a class"):
+        requantify(client, run, tmp_path / "b", overrides=[f"report.{value}"])
 
 
 def test_labels_of_unknown_nodes_are_refused_or_dropped_as_set(

@@ -122,8 +122,13 @@ def _check_classes(settings: Settings, classes: list[str]) -> None:
             f"{len(classes)} ({', '.join(classes[:12])}): set quantifier=auto"
         )
     check_prior(settings.labels.prior, tuple(classes))
-    if settings.report.shown_class not in ("auto", *classes):
-        raise SettingsError(
-            f"report.class = {settings.report.shown_class} is not a class of the "
-            f"labels ({', '.join(classes[:12])}): correct the name"
-        )
+    report = settings.report
+    for key, names in (
+        ("report.class", {report.shown_class} - {"auto"}),
+        ("report.class_names", set(report.class_names)),
+    ):
+        for name in sorted(names - {*classes}):
+            raise SettingsError(
+                f"{key} = {name} is not a class of the labels "
+                f"({', '.join(classes[:12])}): correct the name"
+            )

@@ -107,6 +107,8 @@ def test_scores_become_columns_in_the_nodes_order():
     assert tables.implied == {"columns.scores": ["vendor", "llm"]}
     for names in ("vendor", ["vendor"], ("vendor",)):
         named = made(tables.nodes, EDGE_TABLE, scores=names)
+        with pytest.raises(InputError, match="scores and nodes both have 'vendor'"):
+            made(tables.nodes, EDGE_TABLE, scores={"vendor": vendor})
         assert named.nodes is tables.nodes or rows(named.nodes) == rows(tables.nodes)
         assert named.implied == {"columns.scores": ["vendor"]}
 
@@ -286,6 +288,13 @@ def test_pandas_objects_are_matched_by_their_index():
         members = found.memberships.to_pydict()
         pairs = set(zip(*members.values(), strict=True))
         assert pairs == {("p", "b"), ("q", "a"), ("p", "d"), ("q", "c")}
+    number = nodes.assign(node_id=[1, 2, 3, 4])
+    ends = pd.DataFrame({"src": [1, 2], "dst": [3, 4]})
+    named = pd.Series({3: "yes", 1: "no"}).rename_axis("node_id")
+    found = made(number, ends, labels=named)
+    assert found.nodes["label"].to_pylist() == ["no", None, "yes", None]
+    with pytest.raises(InputError, match="index of node ids or of rows"):
+        made(number, ends, labels=named.rename_axis(None))
     some = pd.Series(["yes", "yes"], index=[1, 3])
     found = made(nodes, edges, labels=some)
     assert found.nodes["label"].to_pylist() == [None, "yes", None, "yes"]

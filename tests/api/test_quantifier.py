@@ -69,6 +69,8 @@ def test_probabilities_are_of_the_fitted_graph_alone(graph, fitted):
         fitted.predict_proba(graph.matrix + graph.matrix.T)
     with pytest.raises(ValueError, match="a node that is not in the graph"):
         fitted.predict_proba([90])
+    with pytest.raises(ValueError, match="not a mask"):
+        fitted.predict_proba([True])
 
 
 def test_what_cannot_be_used_is_a_value_error(graph, fitted):

@@ -98,6 +98,7 @@ def test_overrides_win_over_the_file(tmp_path):
         (None, "cannot be read"),
         ("a: [", "is not YAML"),
         ("- 1", "must hold keys and values"),
+        ("labels: {drawn: random}\nlabels: {}", "labels: named twice"),
         ("a: " + "[" * 100_000 + "]" * 100_000, "is not YAML"),
         ("a: !!python/object/apply:os.getcwd []", "is not YAML"),
     ],
@@ -108,6 +109,16 @@ def test_bad_settings_files_are_named(tmp_path, content, message):
         file.write_text(content)
     with pytest.raises(SettingsError, match=message):
         load_settings([file])
+
+
+def test_words_of_a_file_are_as_written_and_later_mappings_replace(tmp_path):
+    file = tmp_path / "s.yaml"
+    file.write_text("labels.missing: [off, 01, 1:30, 99.0]\ninput.directed: no\n")
+    shares = "labels.prior={yes: 0.4, No: 0.6}"
+    found = load_settings([file], ["labels.prior={a: 1}", shares])
+    assert found.labels.missing == ("off", "01", "1:30", "99.0")
+    assert not found.input.directed
+    assert found.labels.prior == {"yes": 0.4, "No": 0.6}
 
 
 def test_empty_settings_file_is_the_defaults(tmp_path):

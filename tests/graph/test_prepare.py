@@ -255,7 +255,7 @@ def test_nodes_of_another_role_and_with_a_missing_value_are_unlabelled(
     run(tmp_path / "none", plain, edge_table(), "labels.missing=[]")
     assert labels_of(tmp_path / "none")[1].facts["classes"] == [" NA", "a", "b"]
     codes = node_table(6, label=pa.array([-1, 0, 1, 1, 0, 2]))
-    run(tmp_path / "codes", codes, edge_table(), "labels.missing=[-1, 2]")
+    run(tmp_path / "codes", codes, edge_table(), "labels.missing=[-1.0, 2]")
     assert labels_of(tmp_path / "codes")[1].facts["class_counts"] == [2, 2]
 
 
