@@ -178,7 +178,7 @@ def test_what_new_tables_show_is_refused_before_workers_start(
     pq.write_table(codes, minus)
     for what, words in (
         ({"memberships": str(foreign)}, "5000"),
-        ({"labels": str(minus)}, r"-1 .* next to numbers"),
+        ({"labels": str(minus)}, "-1 .* unlike a class"),
         (
             {
                 "labels": label_table(tmp_path, classes),

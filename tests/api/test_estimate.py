@@ -25,7 +25,7 @@ from xnq_dist import PrevalenceResult, estimate_prevalence
 from xnq_dist.api.estimate import settings_of
 from xnq_dist.core import cluster
 from xnq_dist.core.clusters import local
-from xnq_dist.core.errors import InputError, SettingsError
+from xnq_dist.core.errors import InputError, RunDirectoryError, SettingsError
 from xnq_dist.graph.sources import Sources
 
 FAST: dict[str, Any] = {
@@ -110,6 +110,16 @@ def test_a_notebook_escapes_names_and_hides_suppressed_communities(result):
     assert "report.html" in html
     assert len(html) < 8192
     assert repr(result).startswith("PrevalenceResult: 3 communities, 2 classes")
+
+
+def test_a_result_does_not_mix_with_those_of_a_newer_run(graph, result, tmp_path):
+    shutil.copytree(result.run, tmp_path / "run")
+    before = PrevalenceResult(tmp_path / "run")
+    tables = graph.nodes, graph.edges, MEMBERS
+    estimate_prevalence(*tables, out=tmp_path / "run", seed=5, **FAST)
+    assert values(before).equals(values(result))
+    with pytest.raises(RunDirectoryError, match="newer results than"):
+        _ = before.posteriors
 
 
 def test_a_pickled_result_is_complete_in_itself(result, tmp_path):

@@ -34,6 +34,13 @@ def communities_cases() -> Iterable[Case]:
             arguments=GIVEN,
         )
     yield Case(
+        "communities-by-node-id",
+        VALID,
+        ("communities = column:node_id is the column of node ids",),
+        arguments=sets("communities=column:node_id"),
+        right_arguments=sets("communities=leiden"),
+    )
+    yield Case(
         "no-member-is-a-node",
         edit(MEMBERS, node_id=lambda c: [v + 500 for v in c]),
         ("90 of 90 memberships", "such as 0", "50", "row 1", "alike"),

@@ -47,6 +47,13 @@ def labels_cases() -> Iterable[Case]:
         ("'label'", "'-1' (20 nodes)", "labels.missing=[-1]"),
         right=with_labels(labels(lambda v: "-1" if v % 2 else "1")),
     )
+    yield Case(
+        "label-that-means-unlabelled",
+        with_labels(first(5, "Unknown")),
+        ("'label'", "'Unknown' (5 nodes)", "labels.missing=[Unknown]"),
+        right=with_labels(first(5, "Unknown")),
+        right_arguments=sets("labels.missing=[Unknown]"),
+    )
     for name, word in (("case", "Bot"), ("space", " bot")):
         yield Case(
             f"labels-differ-by-{name}",
