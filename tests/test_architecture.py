@@ -88,19 +88,19 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 187_702,
-    "core": 25_725,
-    "graph": 35_995,
+    "all": 188_377,
+    "core": 25_999,
+    "graph": 36_097,
     "reservoir": 17_634,
     "groups": 2_142,
     "plan and needs": 5_640,
-    "pipeline and the modules next to it": 4_976,
-    "command line and flows": 7_414,
+    "pipeline and the modules next to it": 5_012,
+    "command line and flows": 7_432,
     "readout": 20_673,
     "quantify and selection": 28_341,
-    "steps": 8_572,
+    "steps": 8_577,
     "report": 5_449,
-    "api": 4_582,
+    "api": 4_822,
     "monitor": 2_547,
     "evaluation": 21_102,
 }
