@@ -42,7 +42,7 @@ def history(
     if community:
         values["rows"] = rows.to_pylist()
         for row in values["rows"]:
-            typer.echo(f"  {row['created'][:16]}  class {row['class']}: {_row(row)}")
+            typer.echo(f"  {row['created'][:16]}Z  class {row['class']}: {_row(row)}")
     else:
         values["changed"] = found.changed(of_class).to_pylist()
         for run in runs:
@@ -50,7 +50,7 @@ def history(
                 "not compared" if run.changed is None else f"{run.changed:,} changed"
             )
             typer.echo(
-                f"  {run.created[:16]}  {run.communities:,} communities, {run.new:,} "
+                f"  {run.created[:16]}Z  {run.communities:,} communities, {run.new:,} "
                 f"new, {run.gone:,} gone, {moved}"
             )
         for row in values["changed"]:
