@@ -54,8 +54,11 @@ def estimate_prevalence(
         set otherwise.
     labels
         One label a node, None or NaN where it is unlabelled; replaces the label column.
+        A pandas object is matched by its index: node ids, certainly if it is named like
+        their column, or the index of `nodes`.
     features
-        Feature vectors, shape (nodes, features); replaces the column ``features``.
+        Feature vectors, shape (nodes, features), used instead of all columns of
+        `nodes`.
     scores
         Another model's probabilities or scores: a mapping of names to one number a
         node, NaN where there is none, or names of columns of the node table.
