@@ -88,11 +88,6 @@ class Partition:
         """Number of edges into owned nodes."""
         return len(self.indices)
 
-    @property
-    def boundary_rows(self) -> Ints32:
-        """Owned rows that any other partition reads, ascending, once each."""
-        return distinct(self.send_rows).astype(np.int32)
-
 
 def distinct(rows: NDArray[np.integer]) -> Ints:
     """Ascending row numbers, once each, by a byte for each; `numpy.unique` hashes."""

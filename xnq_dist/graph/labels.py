@@ -243,7 +243,7 @@ def plain_labels(batch: Batch, column: str, missing: Missing) -> pa.Array:
     if not missing or (auto and not pt.is_string(array.type)):
         return array
     text = pc.utf8_trim_whitespace(array) if auto else array.cast(pa.string())
-    words = [*(NULL_WORDS if auto else missing)]
+    words = list(NULL_WORDS if auto else missing)
     if not pt.is_string(array.type):  # numbers and booleans by value: 99.0, True
         words = [re.sub(r"\.0*$", "", word).lower() for word in words]
     none = pc.is_in(text, pa.array(words, pa.string()))

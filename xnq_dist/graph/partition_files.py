@@ -22,7 +22,7 @@ from xnq_dist.core.store import Attempt, FileRecord
 from xnq_dist.core.tasks import Shared, Tasks
 from xnq_dist.graph import scratch
 from xnq_dist.graph.csr import FOLDER, Csr, shared_csr
-from xnq_dist.graph.halo import Partition, PartitionBook
+from xnq_dist.graph.halo import Partition, PartitionBook, distinct
 from xnq_dist.graph.layout import file_stem
 
 __all__ = ["WrittenPartition", "write_partitions"]
@@ -130,7 +130,7 @@ class PartitionTasks:
             "owned": partition.n_owned,
             "halo": partition.n_halo,
             "edges": partition.n_edges,
-            "boundary": len(partition.boundary_rows),
+            "boundary": len(distinct(partition.send_rows)),
         }
         return WrittenPartition(record, counts, np.diff(partition.send_offsets))
 

@@ -51,8 +51,7 @@ class Sources:
         """Open a table, by key of `TITLES`; errors are those of `open_table`."""
         copy = self.copies.get(name)
         if copy and copy.table:
-            found: Table = copy.table
-            return found
+            return copy.table  # type: ignore[no-any-return]
         table = open_table(str(self.paths[name]), TITLES[name], settings)
         return replace(table, copy=copy)
 

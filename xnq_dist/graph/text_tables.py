@@ -125,7 +125,7 @@ class TextFile:
     def schema(self) -> pa.Schema:
         """Names and types of the columns, as far as they are known."""
         names = self.dialect.names
-        return pa.schema([(name, _type_of(self.kinds[name])) for name in names])
+        return pa.schema([(name, _KINDS[self.kinds[name]][0]) for name in names])
 
     def group_rows(self) -> list[int]:
         """Number of lines after the header, as one group."""
@@ -311,11 +311,6 @@ def wider(one: str, other: str) -> str:
     if "null" in (one, other) or one == other:
         return one if other == "null" else other
     return _WIDER.get(frozenset({one, other}), "text")
-
-
-def _type_of(kind: str) -> pa.DataType:
-    """The Arrow type of a kind."""
-    return _KINDS[kind][0]
 
 
 def _separator(text: str) -> str:

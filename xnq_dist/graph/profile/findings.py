@@ -24,10 +24,7 @@ FEW_NUMBERS = 50
 """Whole numbers up to which they are classes, where each has some labels."""
 LABELS_A_CLASS = 3
 """Mean number of labels below which that many classes look like names."""
-UNLABELLED = {
-    *("unknown", "unlabelled", "unlabeled", "not labelled", "not labeled", "missing"),
-    *("undefined", "none", "nil", "-", "n.a."),
-}
+UNLABELLED = {"unknown", "unlabelled", "unlabeled", "undefined", "none", "-"}
 """Labels, without case, that hardly name a class."""
 FEWEST_LABELS = 2
 """Labels that every class needs."""
@@ -75,11 +72,6 @@ def findings(settings: Settings, tables: Mapping[str, Facts]) -> tuple[Finding, 
     )
 
 
-def text_of_label(value: Any) -> str:
-    """A label as `labels.missing` names it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def _labels(settings: Settings, nodes: Facts) -> Iterator[Finding]:
     """Yield what looks wrong in the column of labels."""
     counts = {value: rows for value, rows, *_ in nodes["classes"]}
@@ -90,13 +82,13 @@ def _labels(settings: Settings, nodes: Facts) -> Iterator[Finding]:
         """The setting that takes one more value as unlabelled."""
         named = settings.labels.missing
         values = [*(nodes["unlabelled"] if named == "auto" else named), value]
-        return f"labels.missing=[{', '.join(map(text_of_label, values))}]"
+        return f"labels.missing=[{', '.join(map(str, values))}]"
 
     def found(code: str, text: str) -> Finding:
         return Finding(code, "nodes", f"{where} {text}", column)
 
-    odd = _odd_label(counts) if settings.labels.missing == "auto" else None
-    if odd is not None:
+    judged = settings.labels.missing == "auto"
+    if judged and (odd := _odd_label(counts)) is not None:
         yield found(
             "label-odd",
             f"holds {odd!r} ({counts[odd]:,} nodes), unlike a class: set "
@@ -142,12 +134,11 @@ def _labels(settings: Settings, nodes: Facts) -> Iterator[Finding]:
 def _odd_label(counts: Mapping[Any, int]) -> Any:
     """A word of `UNLABELLED`, or -1 or the one word among several numbers, or None."""
     for value in counts:
-        if str(value).strip().casefold() in UNLABELLED:
+        if str(value).casefold() in UNLABELLED:
             return value
-    number = r"\s*[-+.\d]+\s*"
-    words = [v for v in counts if not re.fullmatch(number, text_of_label(v))]
+    words = [v for v in counts if not re.fullmatch(r"\s*[-+.\d]+\s*", str(v))]
     odd = words or [value for value in counts if str(value) == "-1"]
-    others = {text_of_label(value) for value in counts if value not in odd}
+    others = {str(value) for value in counts if value not in odd}
     known = len(others) > 1 or others == {"0"}
     return odd[0] if len(odd) == 1 and known else None
 
