@@ -52,7 +52,7 @@ class LabelPlan:
     """Nodes to label, and the predicted intervals."""
 
     table: pa.Table
-    """Schema ``label_plan``."""
+    """Schema ``label_plan``; nodes that were labelled before have the weight 1."""
     communities: list[dict[str, Any]]
     """Of each ``community``, the widest first: expected number of new ``labels``; the
     half-width of its widest class's ``published`` interval, and those predicted
@@ -88,15 +88,8 @@ def plan_labels(
     SettingsError
         When a number is out of range, a community is unknown, no community has an
         interval to narrow, or the run was not made with `auto`.
-    InputError
-        When the memberships changed since the run.
-    StageError
-        When the run is not complete.
-
-    Notes
-    -----
-    The new labels represent all nodes that are unlabelled now, each ``label_weight`` of
-    them; nodes that were labelled before represent themselves and have the weight 1.
+    InputError, StageError
+        When the memberships changed since the run; when the run is not complete.
     """
     if budget < 1 or worst < 1:
         raise SettingsError("--budget and --worst must be 1 or more")
@@ -235,9 +228,8 @@ class Strata:
         mass = np.maximum(self.inside @ (self.sizes[:, None] * self.weights), 1e-300)
         shift = np.maximum(now * number[:, None] ** 2 - mass, 0.0) / mass**2
         self.within = np.minimum(shift, learnt.within)
-        """Variance of the shift that labels do not reduce, shape (S, K)."""
         self.rest = shift - self.within
-        """Variance of the shift that they do reduce."""
+        """Variances of the shift: what labels leave, and what they reduce, (S, K)."""
         self.scales = now / (mass + mass**2 * shift)
         """Factors from the variances of sums to those of shares, shape (S, K)."""
 
