@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from scipy.special import expit, logit
-from scipy.stats import binom, false_discovery_control, norm, pearson3
+from scipy.stats import binom, false_discovery_control
 
 from tests.quantify.samples import make_communities, make_nodes
 from tests.report.fake_run import prevalence_table, results_of
@@ -18,25 +19,13 @@ from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.default.pooling import fit_weights, label_evidence
 from xnq_dist.quantify.interface import Reference, combine
-from xnq_dist.steps.against_rest import find_anomalies, qvalues, upper_tail
+from xnq_dist.steps.against_rest import compare, find_anomalies, qvalues
 
 
 def binomial_pvalues(known, labelled, r):
     """The exact test on the labels alone, both tails doubled."""
     tails = binom.cdf(known, labelled, r), binom.sf(known - 1, labelled, r)
     return np.minimum(2 * np.minimum(*tails), 1.0)
-
-
-def test_tails_are_those_of_pearsons_third_type_and_of_the_normal():
-    at = np.linspace(-3, 6, 19)
-    for skew in (-1.5, -0.2, 0.0, 0.3, 2.0):
-        variance = np.full(len(at), 2.0)
-        expected = pearson3.sf(at, skew, loc=0, scale=np.sqrt(2))
-        if skew < 0:
-            normal = norm.sf(at / np.sqrt(2))
-            expected = np.where(at > 0, np.maximum(expected, normal), expected)
-        found = upper_tail(at, variance, skew * variance**1.5)
-        np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
 def world(rng, share, size, known, sharpness=1.2, spread=0.0, overall=0.3):
@@ -82,7 +71,7 @@ def test_nulls_have_few_small_pvalues_and_false_discoveries_are_rare(
     labelled = np.floor(known * size).astype(np.int64)
     options = {"spread": spread, "overall": overall}
     estimates = world(rng, np.full(NULLS, overall), size, labelled, **options)
-    _, p = find_anomalies(*estimates)
+    *_, p = find_anomalies(*estimates)
     assert (p[:, 1] < 0.05).mean() < 0.056  # 2.8 standard errors
     assert (p[:, 1] < 0.001).mean() < 0.0025
     assert (qvalues(p)[:, 1] <= 0.05).sum() <= 2
@@ -111,7 +100,7 @@ def test_communities_with_twice_the_share_are_found(sharpness):
     )
     estimates = auto.estimate(batch, nodes)
     found = combine(batch, nodes, estimates, "count")
-    _, p = find_anomalies(found.prevalence, found.n_nodes, found.sd)
+    *_, p = find_anomalies(found.prevalence, found.n_nodes, found.sd)
     flagged = qvalues(p)[:, 1] <= 0.05
     assert (flagged & ~own).sum() <= 0.08 * flagged.sum()
     # The binomial test of the labels alone finds 85.
@@ -125,7 +114,9 @@ def test_pvalues_of_complete_labels_are_close_to_the_binomial_test():
         # One community so large that the others have the share r.
         q = np.append(known / labelled, r)
         size = np.append(labelled, 10**9)
-        _, p = find_anomalies(np.stack([1 - q, q], axis=1), size, np.zeros((len(q), 2)))
+        *_, p = find_anomalies(
+            np.stack([1 - q, q], axis=1), size, np.zeros((len(q), 2))
+        )
         exact = binomial_pvalues(known, labelled, r)
         some = exact > 1e-4
         np.testing.assert_array_less(p[:-1, 1][some], 2.2 * exact[some] + 0.03)
@@ -136,21 +127,29 @@ def test_effects_are_of_the_mean_of_the_others():
     share = np.array([0.2, 0.5, 0.6, np.nan])
     n = np.array([10, 30, 60, 5])
     prevalence = np.stack([1 - share, share], axis=1)
-    reference, pvalue = find_anomalies(prevalence, n, np.zeros((4, 2)))
+    reference, _, pvalue = find_anomalies(prevalence, n, np.zeros((4, 2)))
     rest = (30 * 0.5 + 60 * 0.6) / 90
     assert reference[0] == pytest.approx([1 - rest, rest])
     assert np.isnan(pvalue[3]).all()
     np.testing.assert_allclose(pvalue[:3, 0], pvalue[:3, 1])
 
 
+def test_intervals_of_effects_allow_for_the_reference():
+    q = np.array([[0.34], [0.28]])
+    view = SimpleNamespace(prevalence=q, lower=q - 0.04, upper=q + 0.04)
+    view.se, view.about = np.full((2, 1), 0.0204), np.full(2, 2000)
+    found = compare(view, 0.95)
+    assert found["pvalue"].min() > 0.05
+    # Each other's end would be .02 away from 0 if the reference were exact.
+    assert (found["lower"] * found["upper"] < 0).all()
+
+
 def test_effects_need_a_second_community():
-    reference, pvalue = find_anomalies(
+    reference, _, pvalue = find_anomalies(
         np.array([[0.5, 0.5]]), np.array([9]), np.zeros((1, 2))
     )
     assert np.isnan(reference).all()
     assert np.isnan(pvalue).all()
-    empty = np.empty((0, 2))
-    assert find_anomalies(empty, np.empty(0, np.int64), empty)[1].size == 0
 
 
 def test_qvalues_are_over_all_classes_or_the_second_of_two():

@@ -28,6 +28,7 @@ import numpy as np
 from scipy.stats import false_discovery_control, norm, pearson3
 
 from xnq_dist.core.arrays import Floats, Ints
+from xnq_dist.quantify.quality import z_value
 from xnq_dist.steps.view import PrevalenceView
 
 __all__ = ["compare", "find_anomalies", "qvalues", "reference_of", "upper_tail"]
@@ -42,19 +43,21 @@ EDGE = 1e-9
 """Distance of a reference from 0 and 1 in the tests."""
 
 
-def compare(view: PrevalenceView) -> dict[str, Floats]:
+def compare(view: PrevalenceView, level: float) -> dict[str, Floats]:
     """Columns of the table ``anomalies``, each by community and class, (K, C).
 
-    All but the prevalence are NaN where there is no interval.
+    All but the prevalence are NaN where there is no interval. `level` is that of the
+    intervals; those of the effects allow for the variance of the reference, too.
     """
     shares = _compared(view)
-    reference, pvalue = find_anomalies(shares, view.about, view.se)
+    reference, variance, pvalue = find_anomalies(shares, view.about, view.se)
+    effect, error = shares - reference, z_value(level) * np.sqrt(variance)
     return {
         "prevalence": view.prevalence,
-        "effect": shares - reference,
+        "effect": effect,
         "reference": reference,
-        "lower": view.lower - reference,
-        "upper": view.upper - reference,
+        "lower": effect - np.hypot(shares - view.lower, error),
+        "upper": effect + np.hypot(view.upper - shares, error),
         "pvalue": pvalue,
         "qvalue": qvalues(pvalue),
     }
@@ -79,7 +82,7 @@ def reference_of(view: PrevalenceView, place: int = -1) -> float:
 
 def find_anomalies(
     prevalence: Floats, n_nodes: Ints, se: Floats
-) -> tuple[Floats, Floats]:
+) -> tuple[Floats, Floats, Floats]:
     """Compare every community with the mean of the others, without outliers.
 
     Parameters
@@ -91,8 +94,8 @@ def find_anomalies(
 
     Returns
     -------
-    The share that each is compared with, and the two-sided p-value, shape (S, C) each;
-    NaN where nothing is compared.
+    The share that each is compared with, its variance, and the two-sided p-value, shape
+    (S, C) each; share and p-value are NaN where nothing is compared.
     """
     reference, variance = np.empty((2, *prevalence.shape))
     for k in range(prevalence.shape[1]):
@@ -104,7 +107,7 @@ def find_anomalies(
     off = np.maximum(np.abs(effect) - 0.5 / size, 0.0)
     third = np.sign(effect) * chance * (1 - 2 * r) / size
     tail = upper_tail(off, np.maximum(chance, se**2) + variance, third)
-    return reference, np.minimum(2 * tail, 1.0)
+    return reference, variance, np.minimum(2 * tail, 1.0)
 
 
 def upper_tail(at: Floats, variance: Floats, third: Floats) -> Floats:

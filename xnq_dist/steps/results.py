@@ -65,7 +65,7 @@ class Results:
     @cached_property
     def compared(self) -> dict[str, Floats]:
         """Every community of the view compared with the rest; see `compare`."""
-        return compare(self.view)
+        return compare(self.view, self.settings.intervals.level)
 
 
 def estimates(quantify: Manifest, name: str) -> pa.Table:
