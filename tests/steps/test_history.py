@@ -155,7 +155,14 @@ def test_a_larger_min_size_holds_for_earlier_rows_too(tmp_path: Path) -> None:
         assert pc.is_valid(rows["effect"]).to_pylist() == [known] * 2
 
 
-@pytest.mark.parametrize("other", ["memberships.drawn=by_class", "auto.pooled=false"])
+@pytest.mark.parametrize(
+    "other",
+    [
+        "memberships.drawn=by_class",
+        "auto.pooled=false",
+        "labels.prior={0: .6, 1: .4}",
+    ],
+)
 def test_nights_with_another_estimator_are_another_series(
     tmp_path: Path, other: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -49,8 +49,8 @@ def series_of(
         ``source`` of the communities (``given``, ``leiden`` or ``column:NAME``), and
         the checksum of ``detected`` communities, empty when they were given.
     """
-    source = facts["source"]
-    return {
+    source, prior = facts["source"], settings.labels.prior
+    return ({} if prior is None else {"labels.prior": prior}) | {
         "quantifier": settings.quantifier,
         "memberships.drawn": settings.memberships.drawn,
         "auto.pooled": str(settings.auto.pooled).lower(),
@@ -85,7 +85,7 @@ def make(results: Results) -> dict[str, Any]:
 def _why_not(before: Version, results: Results) -> str:
     """Why two results cannot be compared, in a sentence; empty when they can."""
     then, now = before.manifest.facts.get("series") or {}, results.facts["series"]
-    for name, value in now.items():
+    for name, value in (dict.fromkeys(then) | now).items():
         if then.get(name) != value:
             return (
                 f"the results before had {name} = {_short(then.get(name))} and this "
