@@ -175,7 +175,7 @@ def test_verdict_none_reports_what_may_be_undetected_and_what_to_do():
     text = " ".join(sentences(labels(), 0.95))
     assert text.startswith("Nothing shows that the labelled nodes were chosen by class")
     assert "p = 0.31" in text
-    assert "less than 2.3 times as likely to be labelled" in text
+    assert "less than 2.3 times as high in class bot" in text
     assert "14.8 % (13.0-17.0 %) if the labels are a random sample" in text
     assert "17.0 % (9.0-31.0 %) if they were chosen by class (95 % intervals)" in text
     assert "weights 0.8 and 0.2, 15.3 % (9.0-31.0 %)" in text
@@ -190,7 +190,7 @@ def test_verdict_none_reports_what_may_be_undetected_and_what_to_do():
             {"verdict": "class", "alone": True, "pvalue": 1e-9},
             [
                 "chosen by class (p = less than 0.0001)",
-                "bot has 2.2 times",
+                "2.2 times as high in class bot",
                 "labels.prior",
             ],
             ["unnoticed", "narrows"],
@@ -202,7 +202,7 @@ def test_verdict_none_reports_what_may_be_undetected_and_what_to_do():
         ),
         (
             {"verdict": "both", "tilted": 0.5},
-            ["place", "class: class bot", "weights 0.5 and 0.5", "from few places"],
+            ["place", "class: the odds", "weights 0.5 and 0.5", "from few places"],
             ["narrows", "corrected for it"],
         ),
         (
@@ -233,7 +233,7 @@ def test_a_factor_of_very_many_labels_stays_above_one():
     found = labels()
     for factor, said in ((1.0127, "1.013"), (1.00002, "1.001"), (1.1, "1.1")):
         found["answers"][-1]["detectable"] = factor
-        assert f"is less than {said} times" in " ".join(sentences(found, 0.95))
+        assert f"are less than {said} times" in " ".join(sentences(found, 0.95))
 
 
 def test_known_shares_are_named_as_the_source():

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import chdtrc, gammaln
+from scipy.special import chdtrc, gammaln, ndtri
 
 from xnq_dist.core.arrays import Floats
 from xnq_dist.core.threads import one_blas_thread
@@ -40,8 +40,8 @@ TESTED, ASSUMED = 3.0, 1.0
 """Prior standard deviation of b in tests and in estimates."""
 PRIOR = 0.2
 """Prior probability of selection by class."""
-POWER = 13.3
-"""Noncentrality with which M0's test detects a bias in 86 of 100 cases."""
+POWER = 1.08
+"""Standard normal quantile of .86, the power of M0's test against the bias reported."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +53,7 @@ class Selection:
     pvalue: float
     """P-value of b = 0 in M0."""
     bias: Floats
-    """b: log-factors by which classes are over-represented, summing to 0, (C,)."""
+    """b: logarithms of the odds of having a label by class, summing to 0, (C,)."""
     covariance: Floats
     """Covariance of b, shape (C, C)."""
     probability: float
@@ -172,13 +172,15 @@ def _detectable_factors(rows: ScoredRows, sizes: tuple[int, int]) -> Floats:
     """Smallest bias of each class that M0's test would have detected, shape (C,).
 
     The test's noncentrality per unit of squared log-bias is ``n_l (1 - f) Var(p)`` with
-    n_l labels, a labelled share f, and the variance of the labelled nodes' scores.
+    n_l labels, a labelled share f, and the variance of the labelled nodes' scores. Of
+    several classes each is tested at `CLASS_M0` over twice their number.
     """
     n_known, n_free = sizes
+    size = CLASS_M0 / (2 * rows.n_classes if rows.n_classes > 2 else 1)
     variance = rows.posteriors[rows.labelled].var(axis=0)
     reach = n_known * (n_free / (n_known + n_free)) * variance
     with np.errstate(divide="ignore", over="ignore"):
-        return np.asarray(np.exp(np.sqrt(POWER / reach)))
+        return np.asarray(np.exp((ndtri(1 - size / 2) + POWER) / np.sqrt(reach)))
 
 
 def _pvalue(rows: ScoredRows, terms: Terms, null: SelectionFit) -> float:
@@ -235,8 +237,8 @@ def _verdict(labels: Mapping[str, Any], answers: Sequence[Mapping[str, Any]]) ->
     pvalue = f"{value:.2g}" if value >= 1e-4 else "less than 0.0001"
     more = max(answers, key=lambda answer: answer["bias"])
     by_class = (
-        f"class {more['class']} has {more['factor']:.2g} times as many labels as the "
-        "other classes, relative to its number of nodes"
+        f"the odds of having a label are {more['factor']:.2g} times as high in class "
+        f"{more['class']} as in the other classes"
     )
     texts = {
         "none": "Nothing shows that the labelled nodes were chosen by class "
@@ -265,8 +267,9 @@ def _reach(labels: Mapping[str, Any], last: Mapping[str, Any]) -> str:
         )
     times = f"{factor:.2g}" if factor >= 1.1 else f"{max(factor, 1.001):.3f}"
     return (
-        f"A choice by class in which class {last['class']} is less than {times} "
-        "times as likely to be labelled as the rest could have gone unnoticed."
+        f"A choice by class in which the odds of having a label are less than {times} "
+        f"times as high in class {last['class']} as in the rest could have gone "
+        "unnoticed."
     )
 
 
