@@ -88,7 +88,7 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 188_279,
+    "all": 188_543,
     "core": 25_999,
     "graph": 35_999,
     "reservoir": 17_634,
@@ -97,8 +97,8 @@ BUDGETS = {
     "pipeline and the modules next to it": 5_012,
     "command line and flows": 7_432,
     "readout": 20_673,
-    "quantify and selection": 28_341,
-    "steps": 8_577,
+    "quantify and selection": 28_520,
+    "steps": 8_662,
     "report": 5_449,
     "api": 4_822,
     "monitor": 2_547,

@@ -17,7 +17,7 @@ from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.graph.layout import load_labels
 from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.interface import NodeTable, Reference
-from xnq_dist.quantify.loading import load_node_table
+from xnq_dist.quantify.loading import left_factors
 from xnq_dist.readout.calibration import fit_calibration, quality
 from xnq_dist.readout.logistic import fit
 from xnq_dist.readout.objective import Rows
@@ -26,7 +26,6 @@ from xnq_dist.readout.plus.learning import scaled_weights
 from xnq_dist.readout.plus.second_stage import pool_weights
 from xnq_dist.readout.plus.trees import Shape, binned, boosted_logits, fit_trees
 from xnq_dist.readout.regularisation import cross_fit
-from xnq_dist.reservoir.context import matrix_of
 
 N = 200
 TWICE = np.repeat(np.arange(N), np.where(np.arange(N) % 3 == 0, 2, 1))
@@ -143,6 +142,7 @@ def test_intervals_follow_the_effective_number_of_labels():
     weights = np.where(rows % 10 < 5, 19.0, 1.0)
     effective = weights.sum() ** 2 / (weights**2).sum()
     found = learnt(weights)
+    np.testing.assert_allclose(found.information, same.information, rtol=0.01)
     assert found.shared[0] == pytest.approx(same.shared[0] * 1000 / effective, rel=0.1)
 
 
@@ -166,16 +166,19 @@ def weighted(tmp_path_factory):
     return folder, graph, known, chance, write
 
 
-def check_what_is_left(run, known, classes, prior):
-    """Unlabelled nodes' odds follow how many nodes of each class have no label."""
-    nodes = load_node_table(run)
-    records = run.stage("posteriors").manifest().named("part-")
-    tables = [run.stage("posteriors").read_table(one, "posteriors") for one in records]
-    every = matrix_of(pa.concat_tables(tables).sort_by("node_id")["posterior"])
-    np.testing.assert_array_equal(nodes.posteriors[known], every[known])
-    left = 1 - np.bincount(classes[known]) / (len(known) * np.array(prior))
-    change = (nodes.posteriors / every)[~known]
-    np.testing.assert_allclose(change[:, 1] / change[:, 0], left[1] / left[0], 1e-4)
+@pytest.mark.parametrize("by", ["class", "place"])
+def test_unlabelled_nodes_follow_the_labels_that_stand_for_them(by):
+    """What is left of each class where labels follow it, else nothing changes."""
+    rng = np.random.default_rng(0)
+    p = rng.beta(1, 2, 20_000)
+    y = rng.random(20_000) < p
+    chance = np.where(y if by == "class" else p > 0.5, 0.8, 0.2)
+    rows = np.flatnonzero(rng.random(20_000) < chance)
+    held = np.stack([1 - p, p], axis=1)[rows]
+    reference = Reference(held, y[rows].astype(np.int32), rows)
+    factors = left_factors(reference, 1 / chance)
+    ratio = 0.2 / 0.8 if by == "class" else 1.0
+    assert factors[1] / factors[0] == pytest.approx(ratio, rel=0.1)
 
 
 WEIGHTED = (
@@ -218,7 +221,6 @@ def test_weights_reach_posteriors_prior_and_totals(weighted, thread_client):
             np.testing.assert_allclose(prior, own / own.sum())
             assert made.facts["labels"]["drawn"] == "weighted"
             assert "verdict" not in made.facts["labels"]
-            check_what_is_left(run, known, graph.labels, prior)
         totals = run.stage("quantify").read_table(made.named("totals-")[0], "totals")
         errors[name] = abs(totals["prevalence"].to_pylist()[1] - truth)
     assert errors["weighted"] < errors["plain"] / 2

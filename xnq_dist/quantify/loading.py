@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from xnq_dist.core.arrays import Floats32
+from xnq_dist.core.arrays import Floats, Floats32
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.store import FileRecord, RunDirectory
 from xnq_dist.graph import layout
@@ -15,11 +15,13 @@ from xnq_dist.groups.own_groups import Groups
 from xnq_dist.quantify.classic.counts import with_votes
 from xnq_dist.quantify.default.estimator_fit import Held, Learnt
 from xnq_dist.quantify.interface import NodeTable, Reference
+from xnq_dist.readout.calibration import FLOOR, PRIOR_ROWS, fit_calibration
 from xnq_dist.readout.rows import OWN
 from xnq_dist.reservoir.context import matrix_of
 from xnq_dist.selection.tilt import tilted
 
 __all__ = [
+    "left_factors",
     "load_groups",
     "load_held_posteriors",
     "load_learnt",
@@ -30,8 +32,7 @@ __all__ = [
 
 
 MIN_LEFT = 1e-3
-"""Least share of a class that is taken to be unlabelled: the estimate of the class's
-nodes is not exact."""
+"""Least number of unlabelled nodes that a weighted label stands for."""
 
 
 def neighbour_values(run: RunDirectory, number: int) -> Floats32:
@@ -47,9 +48,8 @@ def neighbour_values(run: RunDirectory, number: int) -> Floats32:
 def load_node_table(run: RunDirectory) -> NodeTable:
     """Load all nodes by canonical index, with the labelled nodes as their reference.
 
-    Weighted labels make the posteriors those of all nodes. Of a class that was labelled
-    more often fewer nodes are left, so an unlabelled node's posteriors are multiplied
-    by the share of each class that is unlabelled, and normalised.
+    Weighted labels make the posteriors those of all nodes; those of unlabelled nodes
+    are multiplied by `left_factors`, and normalised.
 
     Posteriors that are negative or not finite are a `StageError`.
     """
@@ -65,10 +65,6 @@ def load_node_table(run: RunDirectory) -> NodeTable:
     for index, record in zip(of_parts, posteriors.named("part-"), strict=True):
         table = from_posteriors.read_table(record, "posteriors", columns)
         values[index] = matrix_of(table["posterior"])
-        if labels.weights is not None:
-            left = 1.0 - known.facts["class_counts"] / (prior * n_nodes)
-            free = index[labels.codes[index] < 0]
-            values[free] = tilted(values[free], np.maximum(left, MIN_LEFT))
         out_of_fold[index] = table["out_of_fold"].to_numpy()
     if not np.isfinite(values).all() or (values < 0).any():
         raise StageError(
@@ -79,15 +75,44 @@ def load_node_table(run: RunDirectory) -> NodeTable:
     if known.facts["has_roles"]:
         usable = labels.roles == ROLES.index("calibration")
     rows = np.flatnonzero(usable & (labels.codes >= 0))
-    weights = None if labels.weights is None else labels.weights[rows]
+    own = Reference(values[rows], labels.codes[rows], rows)
+    if labels.weights is not None:
+        own = replace(own, weights=labels.weights[rows])
+        left = left_factors(own, labels.weights * (n_nodes / labels.weights.sum()))
+        for index in of_parts:
+            free = index[labels.codes[index] < 0]
+            values[free] = tilted(values[free], left)
     return NodeTable(
         posteriors=values,
         labels=labels.codes,
         out_of_fold=out_of_fold,
         classes=tuple(str(name) for name in classes),
         prior=prior,
-        reference=Reference(values[rows], labels.codes[rows], rows, weights=weights),
+        reference=own,
     )
+
+
+def left_factors(reference: Reference, represented: Floats) -> Floats:
+    """Factors from posteriors of all nodes to those of the unlabelled ones, (C,).
+
+    A labelled node that stands for w nodes, `represented`, stands for w - 1 without a
+    label. Out-of-fold posteriors are calibrated to both, and the factors are from one
+    to the other: what is left of a class where labels were chosen by class, and 1
+    where they were chosen by place, which posteriors know.
+    """
+    logs = np.log(np.maximum(reference.posteriors, FLOOR))
+    all_nodes = represented[reference.rows]
+    free, every = (
+        fit_calibration(
+            "bcts",
+            logs,
+            reference.labels,
+            PRIOR_ROWS,
+            w * (w.sum() / max(w @ w, 1e-300)),
+        ).offset
+        for w in (np.maximum(all_nodes - 1.0, MIN_LEFT), all_nodes)
+    )
+    return np.asarray(np.exp(free - every))
 
 
 def with_own_folds(run: RunDirectory, nodes: NodeTable) -> NodeTable:

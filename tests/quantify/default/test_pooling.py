@@ -243,6 +243,8 @@ def test_labels_of_unequal_weight_count_as_many_as_they_are_worth():
 
     equal = evidence(np.full(len(rows), 7.0))
     np.testing.assert_array_equal(label_evidence(batch, nodes), equal)
+    own = np.isin(rows, batch.members[: batch.offsets[1]])
+    np.testing.assert_allclose(evidence(np.where(own, 9.0, 1.0))[0], equal[0])
     some = evidence(np.where(np.arange(len(rows)) % 2, 1e-9, 1.0))
     half = dataclasses.replace(nodes, labels=nodes.labels.copy())
     half.labels[rows[1::2]] = -1

@@ -141,20 +141,24 @@ class Learnt:
                 np.ones(np.count_nonzero(compared)),
             )
             without = max(unlabelled_group, within)
-            weights = _weights(f, least) * each
+            plain = _weights(f, least)
+            weights = plain * each
             total = weights.sum() + 1.0 / PRIOR_VARIANCE
             # Variance of the labels' mean shift, larger with unequal label weights.
             noise = (weights * each).sum() + 1.0 / PRIOR_VARIANCE
-            all_weights = np.tile(weights, len(every))
-            sums = np.bincount(every.ravel(), all_weights, ends[-1])
-            information = sums.astype(np.float64)
+            # A label says no more about its group for standing for more nodes.
+            repeated = np.tile(np.stack([plain, weights]), len(every))
+            information, labelled = (
+                np.bincount(every.ravel(), sums, ends[-1]).astype(np.float64)
+                for sums in repeated
+            )
             variances = left_open(without, information)
             variances[: ends[0]] += within
             of_classes.append(
                 {
                     "variances": variances,
                     "shared": noise / total**2,
-                    "labelled": information / total,
+                    "labelled": labelled / total,
                     "within": within,
                     "without": without,
                     "information": information,

@@ -105,9 +105,10 @@ def _known_members(batch: Communities, nodes: NodeTable) -> tuple[Ints, _Known]:
     each = np.ones(len(members))
     w = nodes.reference.weights
     if w is not None:
-        # Unequal weights: as many labels as they are worth.
-        of_rows = w * (w.sum() / (w**2).sum())
-        each = of_rows[np.searchsorted(nodes.reference.rows, members)]
+        # Unequal weights: as many labels of a community as they are worth.
+        each, of = w[np.searchsorted(nodes.reference.rows, members)], sets.community
+        worth = np.bincount(of, each) / np.maximum(np.bincount(of, each**2), 1e-300)
+        each *= worth[of]
     return sets.offsets, _Known(rows, nodes.labels[members], each)
 
 
